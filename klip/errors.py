@@ -1,0 +1,5 @@
+"""The one exception that a user is meant to read: its message is a line that says what to do."""
+
+
+class KlipError(Exception):
+    """A mistake in what was asked, as opposed to a fault in Klip."""

@@ -1,0 +1,4 @@
+"""What a person looks at: figures in one style.
+
+Knows shapes and theory; only the commands import it.
+"""

@@ -1,0 +1,108 @@
+"""What a trust region is: pure elementwise functions, for NumPy, JAX and PyTorch alike.
+
+Everything may import this room; it imports no other.
+"""
+
+from klip.shapes.algebra import (
+    BySign,
+    Discount,
+    Gate,
+    Gated,
+    IcePop,
+    MaxAge,
+    Sum,
+    Truncate,
+    by_sign,
+)
+from klip.shapes.backend import (
+    Array,
+    absolute,
+    clip,
+    derivative,
+    exp,
+    log,
+    maximum,
+    minimum,
+    ratio,
+    sigmoid,
+    sign,
+    sqrt,
+    stop_gradient,
+    tanh,
+    where,
+)
+from klip.shapes.context import CONTEXT_FIELDS, NO_CONTEXT, Context, MissingContext
+from klip.shapes.controllers import (
+    ESPO,
+    AdaptiveKL,
+    Controller,
+    DualAscent,
+    Feedback,
+    ProportionalKL,
+)
+from klip.shapes.hard import (
+    Clip,
+    ClipHigher,
+    ClipPhi,
+    DualClip,
+    ImportanceSampling,
+    PerSample,
+    Reinforce,
+    StrictClip,
+)
+from klip.shapes.names import NameUnknown, catalogue, load_module, parse, parse_shape
+from klip.shapes.penalties import (
+    KL,
+    SPMA,
+    SPPO,
+    Chi2,
+    FDivergence,
+    Hellinger2,
+    Kimi,
+    KLk1,
+    KLk2,
+    KLk3,
+    KLReverse,
+    KLReverseK3,
+    SPMAk1,
+    TotalVariation,
+)
+from klip.shapes.shape import Band, Penalty, Shape
+from klip.shapes.soft import (
+    ANO,
+    P3O,
+    PPORB,
+    PSPO,
+    SAPO,
+    SPO,
+    Asymmetric,
+    DPODrift,
+    Ramp,
+    Scopic,
+    SigmoidGate,
+    SoftMin,
+)
+from klip.shapes.stateful import (
+    DCPO,
+    DPPOKL,
+    DPPOTV,
+    TRGPPO,
+    TRPPO,
+    TRPPORB,
+    AgeConditioned,
+    PositionAware,
+    TrulyPPO,
+)
+from klip.shapes.thresholds import ByAge, ByEntropy, ByPosition, ByStep, FromEnd
+from klip.shapes.value import (
+    Parameter,
+    ParameterError,
+    Threshold,
+    Value,
+    check_needs,
+    numbers,
+    parameter,
+    structure,
+    with_numbers,
+)
+from klip.shapes.weights import ASPO, CISPO, GPPO, TIS, TOPR

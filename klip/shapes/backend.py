@@ -1,0 +1,215 @@
+"""Where NumPy, JAX and PyTorch differ, and nowhere else.
+
+The elementwise functions below take arrays of any of the three (and plain numbers), so that a
+shape reads like its formula. `derivative` is each framework's own automatic differentiation;
+NumPy has none, so `Dual` carries a forward-mode tangent through the same functions.
+
+Ties are settled once, here: at equal arguments `minimum`, `maximum` and `clip` differentiate as
+their first argument does. That is the strict partition of the paper, extended to the boundary
+that its theorem leaves out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import array_api_compat.numpy
+import numpy as np
+
+Array = Any
+"""An array of NumPy, JAX or PyTorch, or a number."""
+
+LOG_RATIO_LIMIT = 20.0
+"""|log w| saturates here: e^20 is 5e8, and its square still fits float32 and bfloat16."""
+
+
+class Dual:
+    """A NumPy value and its tangent: enough arithmetic for an objective's formula."""
+
+    __array_ufunc__ = None  # `ndarray * Dual` must reach our __rmul__, not loop over objects
+
+    def __init__(self, value: Array, tangent: Array) -> None:
+        self.value, self.tangent = value, tangent
+
+    def __add__(self, other: Array) -> Dual:
+        y = _dual(other)
+        return Dual(self.value + y.value, self.tangent + y.tangent)
+
+    def __mul__(self, other: Array) -> Dual:
+        y = _dual(other)
+        return Dual(self.value * y.value, self.tangent * y.value + self.value * y.tangent)
+
+    def __truediv__(self, other: Array) -> Dual:
+        y = _dual(other)
+        quotient = self.value / y.value
+        return Dual(quotient, (self.tangent - quotient * y.tangent) / y.value)
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.tangent)
+
+    def __sub__(self, other: Array) -> Dual:
+        return self + -_dual(other)
+
+    def __rsub__(self, other: Array) -> Dual:
+        return _dual(other) + -self
+
+    def __rtruediv__(self, other: Array) -> Dual:
+        return _dual(other) / self
+
+    def __pow__(self, power: float) -> Dual:
+        return Dual(self.value**power, power * self.value ** (power - 1) * self.tangent)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __gt__(self, other: Array) -> Array:
+        return self.value > value_of(other)
+
+    def __lt__(self, other: Array) -> Array:
+        return self.value < value_of(other)
+
+    def __ge__(self, other: Array) -> Array:
+        return self.value >= value_of(other)
+
+    def __le__(self, other: Array) -> Array:
+        return self.value <= value_of(other)
+
+
+def _dual(x: Array) -> Dual:
+    return x if isinstance(x, Dual) else Dual(x, 0.0)
+
+
+def value_of(x: Array) -> Array:
+    """The value of `x` without its tangent, if it has one."""
+    return x.value if isinstance(x, Dual) else x
+
+
+def namespace(*xs: Array) -> Any:
+    """The array-API namespace that the arrays among `xs` share; NumPy for plain numbers."""
+    arrays = [x for x in map(value_of, xs) if not isinstance(x, (int, float))]
+    return array_api_compat.array_namespace(*arrays) if arrays else array_api_compat.numpy
+
+
+def _like(x: Array, *others: Array) -> Array:
+    """A plain number as an array of the others' kind and dtype; anything else as it is."""
+    if not isinstance(x, (int, float)):
+        return x
+    for other in map(value_of, others):
+        if not isinstance(other, (int, float)):
+            xp = namespace(other)
+            dtype = other.dtype if xp.isdtype(other.dtype, "real floating") else None
+            device = array_api_compat.device(other) if "torch" in xp.__name__ else None
+            return xp.asarray(x, dtype=dtype, device=device)
+    return np.asarray(float(x))
+
+
+def cast(x: Array, like: Array) -> Array:
+    """`x` in the dtype of `like`, where both are arrays."""
+    if not (hasattr(x, "dtype") and hasattr(like, "dtype")) or x.dtype == like.dtype:
+        return x
+    return namespace(x).astype(x, like.dtype)
+
+
+def _elementwise(name: str, slope: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+    """A unary function; `slope(x, f(x))` is its derivative, for duals alone."""
+
+    def function(x: Array) -> Array:
+        if isinstance(x, Dual):
+            value = getattr(np, name)(x.value)
+            return Dual(value, slope(x.value, value) * x.tangent)
+        if isinstance(x, (int, float)):
+            return float(getattr(np, name)(np.asarray(float(x))))
+        return getattr(namespace(x), name)(x)
+
+    function.__name__ = name
+    function.__doc__ = f"Elementwise {name}, in any framework."
+    return function
+
+
+exp = _elementwise("exp", lambda x, y: y)
+log = _elementwise("log", lambda x, y: 1 / x)
+log1p = _elementwise("log1p", lambda x, y: 1 / (1 + x))
+expm1 = _elementwise("expm1", lambda x, y: y + 1)
+sqrt = _elementwise("sqrt", lambda x, y: 0.5 / y)
+tanh = _elementwise("tanh", lambda x, y: 1 - y * y)
+absolute = _elementwise("abs", lambda x, y: np.sign(x))
+sign = _elementwise("sign", lambda x, y: np.zeros_like(x))
+
+
+def where(condition: Array, x: Array, y: Array) -> Array:
+    """`x` where the condition holds, else `y`."""
+    if isinstance(x, Dual) or isinstance(y, Dual):
+        x, y = _dual(x), _dual(y)
+        return Dual(
+            np.where(condition, x.value, y.value), np.where(condition, x.tangent, y.tangent)
+        )
+    if isinstance(condition, bool):
+        return x if condition else y
+    x, y = _like(x, y, condition), _like(y, x, condition)
+    return namespace(condition, x, y).where(condition, x, y)
+
+
+def minimum(x: Array, y: Array) -> Array:
+    """The smaller of the two; ties go to `x`, in value and in gradient."""
+    return where(y < x, y, x)
+
+
+def maximum(x: Array, y: Array) -> Array:
+    """The larger of the two; ties go to `x`, in value and in gradient."""
+    return where(y > x, y, x)
+
+
+def clip(x: Array, low: Array, high: Array) -> Array:
+    """`x` within [low, high]; on the edges the gradient is that of `x`."""
+    return minimum(maximum(x, low), high)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^-x), without overflow on either side."""
+    small = exp(-absolute(x))
+    return where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def sech2(x: Array) -> Array:
+    """1 / cosh(x)^2, without overflow and without the cancellation of 1 - tanh^2."""
+    small = exp(-2 * absolute(x))
+    return 4 * small / ((1 + small) * (1 + small))
+
+
+def stop_gradient(x: Array) -> Array:
+    """`x` as a constant."""
+    if isinstance(x, Dual):
+        return x.value
+    if "jax" in getattr(namespace(x), "__name__", ""):
+        return sys.modules["jax"].lax.stop_gradient(x)
+    return x.detach() if hasattr(x, "detach") else x
+
+
+def ratio(log_ratio: Array) -> Array:
+    """W = e^(log w), saturating at e^±20 so that squares stay finite.
+
+    The saturation is of the value alone: differentiated, w moves with log w everywhere, so an
+    objective's gradient and a multiplier written by hand agree beyond the limit too.
+    """
+    saturated = clip(log_ratio, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return exp(log_ratio + stop_gradient(saturated - log_ratio))
+
+
+def derivative(function: Callable[[Array], Array], x: Array) -> Array:
+    """D function / dx, elementwise, by the framework's own automatic differentiation."""
+    name = namespace(x).__name__
+    if "jax" in name:
+        value, pullback = sys.modules["jax"].vjp(function, x)
+        return pullback(namespace(x).ones_like(value))[0]
+    if "torch" in name:
+        torch = sys.modules["torch"]
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_(True)
+            value = function(leaf)
+            (slope,) = torch.autograd.grad(value.sum(), leaf)
+        return slope
+    x = np.asarray(x, dtype=None if hasattr(x, "dtype") else float)
+    return function(Dual(x, np.ones_like(x))).tangent + 0.0  # + 0.0: no negative zeros

@@ -1,0 +1,169 @@
+"""What adapts over time: a controller owns explicit state and gives a shape for each rollout.
+
+    state = controller.init()
+    shape = controller.shape_at(state)                  # before a rollout's epochs
+    controller.stop(state, feedback)                    # after each epoch: enough?
+    state = controller.update(state, feedback)          # after all of them
+
+State is a dict of numbers, so it fits a checkpoint; all four are pure and may be traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from klip.errors import KlipError
+from klip.shapes.backend import Array, clip, maximum, where
+from klip.shapes.hard import ImportanceSampling
+from klip.shapes.penalties import KL
+from klip.shapes.shape import Shape
+from klip.shapes.value import Parameter, Value, numbers, parameter, with_numbers
+
+State = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What the epochs of one rollout did to the policy; means over the rollout's samples."""
+
+    kl: Array = 0.0
+    """closed-form KL(old || new)"""
+    ratio_deviation: Array = 0.0
+    """|w - 1|"""
+    samples: Array = 0
+    """how many samples the rollout had"""
+
+
+@dataclass(frozen=True)
+class Controller(Value, abstract=True, family="controller"):
+    """A shape whose parameters, or whose number of epochs, follow what training does."""
+
+    shape: Shape = ImportanceSampling()
+
+    def init(self) -> State:
+        """The state before the first rollout."""
+        return {}
+
+    def shape_at(self, state: State) -> Shape:
+        """The shape that this state stands for."""
+        return self.shape
+
+    def stop(self, state: State, feedback: Feedback) -> Array:
+        """Whether this rollout's epochs end here."""
+        return False
+
+    def update(self, state: State, feedback: Feedback) -> State:
+        """The state for the next rollout."""
+        return state
+
+
+@dataclass(frozen=True)
+class _Coefficient(Controller, abstract=True):
+    """Steers the one parameter called `b` of its shape; `b` as written there is the start."""
+
+    shape: Shape = KL()
+    target: Parameter = parameter(0.02, above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = self._paths()
+        if len(found) != 1:
+            raise KlipError(
+                f"{self.name} steers a parameter b, and {self.shape} has {len(found)} of them: "
+                "give it a shape with one, such as kl(b=1), kl-k3(b=1) or clip + kl(b=1)"
+            )
+
+    def _paths(self) -> list[str]:
+        return [path for path in numbers(self.shape) if path.split(".")[-1] == "b"]
+
+    def init(self) -> State:
+        (path,) = self._paths()
+        return {"b": numbers(self.shape)[path]}
+
+    def shape_at(self, state: State) -> Shape:
+        (path,) = self._paths()
+        return with_numbers(self.shape, {path: state["b"]})
+
+
+@dataclass(frozen=True)
+class AdaptiveKL(
+    _Coefficient, name="adaptive-kl", number="49", family="controller",
+    reference="Schulman et al. 2017, arXiv:1707.06347",
+):  # fmt: skip
+    """b <- grow b if d > above target, shrink b if d < below target; d the rollout's KL.
+
+    PPO's own rule by default. RLlib's is `grow=1.5, shrink=0.5, above=2, below=0.5`.
+
+    >>> c = AdaptiveKL()
+    >>> [float(c.update(c.init(), Feedback(kl=d))["b"]) for d in (0.1, 0.02, 0.001)]
+    [2.0, 1.0, 0.5]
+    """
+
+    grow: Parameter = parameter(2.0, at_least=1)
+    shrink: Parameter = parameter(0.5, above=0)
+    above: Parameter = parameter(1.5, at_least=1)
+    below: Parameter = parameter(1 / 1.5, above=0)
+    smallest: Parameter = parameter(1e-4, at_least=0)
+    largest: Parameter = parameter(1e4, above=0)
+
+    def update(self, state: State, feedback: Feedback) -> State:
+        b, d = state["b"], feedback.kl
+        lowered = where(d < self.below * self.target, self.shrink * b, b)
+        b = where(d > self.above * self.target, self.grow * b, lowered)
+        return {"b": clip(b, self.smallest, self.largest)}
+
+
+@dataclass(frozen=True)
+class ProportionalKL(
+    _Coefficient, name="proportional-kl", number="49", family="controller",
+    reference="Ziegler et al. 2019, arXiv:1909.08593",
+):  # fmt: skip
+    """b <- b (1 + clip(d/target - 1, -limit, limit) n/horizon): the controller of RLHF.
+
+    >>> c = ProportionalKL(horizon=1000)
+    >>> float(c.update(c.init(), Feedback(kl=0.1, samples=500))["b"])
+    1.1
+    """
+
+    limit: Parameter = parameter(0.2, above=0)
+    horizon: Parameter = parameter(10_000.0, above=0)
+
+    def update(self, state: State, feedback: Feedback) -> State:
+        error = clip(feedback.kl / self.target - 1.0, -self.limit, self.limit)
+        return {"b": state["b"] * (1 + error * feedback.samples / self.horizon)}
+
+
+@dataclass(frozen=True)
+class DualAscent(
+    _Coefficient, name="dual-ascent", number="49", family="controller",
+    reference="KLip-PPO, figure of PPO-KL, step 7",
+):  # fmt: skip
+    """b <- max(b + rate (d - target), 0): gradient ascent on the multiplier of KL <= target.
+
+    >>> c = DualAscent(rate=10.0)
+    >>> round(float(c.update(c.init(), Feedback(kl=0.12))["b"]), 6)
+    2.0
+    """
+
+    rate: Parameter = parameter(10.0, above=0)
+
+    def update(self, state: State, feedback: Feedback) -> State:
+        return {"b": maximum(state["b"] + self.rate * (feedback.kl - self.target), 0.0)}
+
+
+@dataclass(frozen=True)
+class ESPO(
+    Controller, name="espo", number="17", family="controller",
+    reference="Sun et al. 2022, arXiv:2202.00079",
+):  # fmt: skip
+    """Stop a rollout's epochs once the mean of |w - 1| exceeds delta; wA until then.
+
+    >>> ESPO().stop({}, Feedback(ratio_deviation=0.3))
+    True
+    """
+
+    delta: Parameter = parameter(0.25, above=0)
+
+    def stop(self, state: State, feedback: Feedback) -> Array:
+        return feedback.ratio_deviation > self.delta

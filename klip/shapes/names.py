@@ -1,0 +1,218 @@
+"""Shapes by name: the catalogue, and the one spelling that every command takes.
+
+    clip                                     a name
+    clip(eps=0.3)                            with parameters
+    clip(eps=by-age(fresh=0.2))              a parameter that depends on the context
+    truncate(cap=2) * clip + kl-k3(b=0.1)    composed
+    my_shapes.py:MyShape(scale=0.3)          a user's, from a file or a module
+
+`str` of a value is its full spelling, and `parse` reads it back.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import inspect
+import keyword
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from klip.errors import KlipError
+from klip.shapes.algebra import BySign, Gate
+from klip.shapes.controllers import Controller
+from klip.shapes.shape import Shape
+from klip.shapes.value import Value
+
+
+class NameUnknown(KlipError):
+    """No shape has this name."""
+
+
+def catalogue(kind: type[Value] = Shape) -> dict[str, type[Value]]:
+    """Every shipped class of a kind, by name, in the catalogue's order."""
+    found = [
+        cls for cls in _descendants(kind)
+        if not cls.abstract and cls.__module__.startswith("klip.shapes.")
+    ]  # fmt: skip
+    return {cls.name: cls for cls in sorted(found, key=_order)}
+
+
+def _descendants(kind: type[Value]) -> Iterator[type[Value]]:
+    for cls in kind.__subclasses__():
+        yield cls
+        yield from _descendants(cls)
+
+
+def _order(cls: type[Value]) -> tuple[int, str, str]:
+    digits = re.match(r"\d+", cls.number)
+    return (int(digits[0]) if digits else 1000, cls.number, cls.name)
+
+
+def parse(text: str) -> Shape | Controller:
+    """The shape or controller that `text` spells.
+
+    >>> parse("clip(low=0.2, high=0.28)")
+    Clip(eps=None, low=0.2, high=0.28)
+    >>> parse("clap")
+    Traceback (most recent call last):
+    klip.shapes.names.NameUnknown: no shape is called 'clap'; did you mean clip?
+    """
+    value = _evaluate(text)
+    if not isinstance(value, (Shape, Controller)):
+        what = type(value).__mro__[1].__name__.lower()
+        raise KlipError(f"'{text}' is a {what}, not a shape: write it as part of one")
+    return value
+
+
+def parse_shape(text: str) -> Shape:
+    """As `parse`; a controller stands for the shape it starts with."""
+    value = parse(text)
+    return value.shape_at(value.init()) if isinstance(value, Controller) else value
+
+
+def _evaluate(text: str) -> Any:
+    place, names = "", dict(catalogue(Value))
+    names[BySign.name] = BySign
+    expression = text.strip()
+    if match := re.match(r"^([^\s()*+=,]+):([A-Za-z_]\w*.*)$", expression, re.DOTALL):
+        place, expression = match.groups()
+        names |= _user_values(place)
+    try:
+        tree = ast.parse(_identifiers(expression), mode="eval").body
+    except SyntaxError:
+        raise KlipError(
+            f"cannot read the shape '{text}'; write name(parameter=number, ...), "
+            'such as "clip(eps=0.2)"'
+        ) from None
+    return _Reader(text, place, names).read(tree)
+
+
+def _identifiers(text: str) -> str:
+    """Names as Python's parser takes them: no hyphens inside, no keywords."""
+    text = re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", text)
+    return re.sub(r"[A-Za-z_]\w*", lambda m: m[0] + "_" if keyword.iskeyword(m[0]) else m[0], text)
+
+
+class _Reader:
+    """Turns a syntax tree of names, numbers, calls, * and + into a value; nothing is executed."""
+
+    def __init__(self, text: str, place: str, names: dict[str, type[Value]]) -> None:
+        self.text, self.place = text, place
+        self.names = {_identifiers(name): cls for name, cls in names.items()}
+
+    def read(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=bool()) | ast.Constant(value=None):
+                pass
+            case ast.Constant(value=int() | float() | str() as constant):
+                return constant
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+            case ast.Name(id=name):
+                return self.build(name, [], {})
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+                given = {k.arg: self.argument(k.value) for k in keywords if k.arg}
+                return self.build(name, [self.argument(a) for a in args], given)
+            case ast.BinOp(left=left, op=ast.Mult() | ast.Add() as op, right=right):
+                return self.combine(self.read(left), op, self.read(right))
+        raise KlipError(
+            f"cannot read '{ast.unparse(node)}' in the shape '{self.text}'; shapes are made of "
+            "names, numbers, name(parameter=number), gate * shape and shape + penalty"
+        )
+
+    def argument(self, node: ast.expr) -> Any:
+        """A bare word as an argument may be a choice (`estimator=k3`) or a part (`shape=kl`)."""
+        if isinstance(node, ast.Name) and node.id not in self.names:
+            return node.id.replace("_", "-")
+        return self.read(node)
+
+    def combine(self, left: Any, op: ast.operator, right: Any) -> Any:
+        try:
+            return left * right if isinstance(op, ast.Mult) else left + right
+        except TypeError:
+            sign = "*" if isinstance(op, ast.Mult) else "+"
+            raise KlipError(
+                f"cannot combine '{left}' {sign} '{right}': it is gate * shape, shape + penalty"
+            ) from None
+
+    def build(self, name: str, args: list[Any], given: dict[str, Any]) -> Value:
+        cls = self.names.get(name)
+        if cls is None:
+            raise NameUnknown(self.unknown(name))
+        known = [f.name for f in fields(cls)]
+        positional = dict(zip(known, args, strict=False))
+        for key in [*given, *(str(a) for a in args[len(known) :])]:
+            if key not in known or key in positional:
+                raise KlipError(
+                    f"{cls.name} has no parameter '{key}' to set here; it has "
+                    f"{', '.join(known) or 'none'}"
+                )
+        try:
+            return cls(**positional, **given)
+        except TypeError as error:
+            raise KlipError(f"cannot build {cls.name}: {error}") from None
+
+    def unknown(self, name: str) -> str:
+        asked = name.rstrip("_").replace("_", "-")
+        names = {key.rstrip("_").replace("_", "-").lower(): cls for key, cls in self.names.items()}
+        near = [
+            names[key].__name__ if names[key].source else key
+            for key in difflib.get_close_matches(asked.lower(), names, 3, 0.6)
+        ]
+        hint = f"did you mean {', '.join(near)}?" if near else "`klip shapes` lists them all"
+        where = f" in {self.place}" if self.place else ""
+        return f"no shape is called '{asked}'{where}; {hint}"
+
+
+def _user_values(place: str) -> dict[str, type[Value]]:
+    """The values that a file or module defines, by class name."""
+    module = load_module(place)
+    found = {
+        name: cls
+        for name, cls in vars(module).items()
+        if inspect.isclass(cls) and issubclass(cls, Value) and cls.__module__ == module.__name__
+    }
+    for cls in found.values():
+        cls.source = place
+    return found
+
+
+def load_module(place: str) -> ModuleType:
+    """The module at a path that ends in .py, or of a dotted name."""
+    try:
+        if not place.endswith(".py"):
+            return importlib.import_module(place)
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise KlipError(f"there is no file {place}; give a path to a .py file")
+        name = f"klip_user_{path.stem}_{abs(hash(path))}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]
+                raise
+        return sys.modules[name]
+    except KlipError:
+        raise
+    except Exception as error:
+        raise KlipError(
+            f"{place} does not import ({type(error).__name__}: {error}); "
+            f"make `python {place if place.endswith('.py') else '-m ' + place}` run first"
+        ) from error
+
+
+__all__ = ["Gate", "NameUnknown", "catalogue", "load_module", "parse", "parse_shape"]

@@ -1,0 +1,290 @@
+"""KL penalties and their relatives: log-space shapes anchored at the old policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klip.shapes.backend import (
+    Array,
+    absolute,
+    clip,
+    derivative,
+    log,
+    ratio,
+    sign,
+    sqrt,
+    where,
+)
+from klip.shapes.context import NO_CONTEXT, Context
+from klip.shapes.shape import Penalty, Shape
+from klip.shapes.value import Parameter, parameter
+
+PPO = "Schulman et al. 2017, arXiv:1707.06347"
+RPG = "RPG, arXiv:2505.17508"
+
+
+@dataclass(frozen=True)
+class KLk1(Penalty, name="kl-k1", number="42", family="KL penalty", reference=PPO):
+    """beta = b: PPO-KL with the sampled -log w. m(1, A) = A + b: a gauge, not a pull.
+
+    >>> float(KLk1(b=0.5).multiplier(0.0, 1.0))
+    1.5
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return self.b + 0.0 * log_ratio
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return ratio(log_ratio) * advantage + self.b * log_ratio
+
+
+@dataclass(frozen=True)
+class KLk2(
+    Penalty, name="kl-k2", number="43", family="KL penalty", reference="Hilton, arXiv:2110.00641"
+):
+    """beta = -b log w: PPO-KL with (log w)^2 / 2.
+
+    >>> float(KLk2(b=0.5).beta(1.0, 1.0))
+    -0.5
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return -self.b * log_ratio
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return ratio(log_ratio) * advantage - self.b * log_ratio * log_ratio / 2
+
+
+@dataclass(frozen=True)
+class KLk3(
+    Penalty, name="kl-k3", number="44", family="KL penalty", reference="RPG (UFKL), Schulman's k3"
+):
+    """beta = b (1-w): PPO-KL with w - 1 - log w. The same expectation as k1, and 0 at w = 1.
+
+    >>> round(float(KLk3(b=0.5).beta(1.0, 1.0)), 4)
+    -0.8591
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return self.b * (1 - ratio(log_ratio))
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        w = ratio(log_ratio)
+        return w * advantage - self.b * (w - 1 - log_ratio)
+
+
+@dataclass(frozen=True)
+class KL(Penalty, name="kl", number="45", family="KL penalty", reference=PPO):
+    """J = wA - b KL(state): PPO-KL with the closed form, through the second channel.
+
+    >>> float(KL(b=0.5).kl_weight(1.0, 1.0))
+    0.5
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return 0.0 * log_ratio * advantage
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return ratio(log_ratio) * advantage
+
+    def kl_weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return self.b + 0.0 * log_ratio
+
+
+@dataclass(frozen=True)
+class KLReverse(Penalty, name="kl-reverse", number="46", family="KL penalty", reference=RPG):
+    """beta = -b w (log w + 1): KL(new || old) by w log w. A gauge of kl-reverse-k3.
+
+    >>> float(KLReverse(b=0.5).beta(0.0, 1.0))
+    -0.5
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return -self.b * ratio(log_ratio) * (log_ratio + 1)
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        w = ratio(log_ratio)
+        return w * advantage - self.b * w * log_ratio
+
+
+@dataclass(frozen=True)
+class KLReverseK3(
+    Penalty, name="kl-reverse-k3", number="47", family="KL penalty", reference=RPG + "; MDPO"
+):
+    """beta = -b w log w: KL(new || old) by w log w - w + 1. Equilibrium at w = e^(A/b).
+
+    >>> round(float(KLReverseK3(b=0.5).beta(1.0, 1.0)), 4)
+    -1.3591
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return -self.b * ratio(log_ratio) * log_ratio
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        w = ratio(log_ratio)
+        return w * advantage - self.b * (w * log_ratio - w + 1)
+
+
+@dataclass(frozen=True)
+class FDivergence(Penalty, abstract=True, family="f-divergence"):
+    """J = wA - b f(w), beta = -b w f'(w). Give `f`, centred: f(1) = f'(1) = 0.
+
+    `slope`, its derivative, is automatic unless given too.
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def f(self, w: Array) -> Array:
+        """The generator."""
+        raise NotImplementedError
+
+    def slope(self, w: Array) -> Array:
+        """f'(w)."""
+        return derivative(self.f, w)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        w = ratio(log_ratio)
+        return -self.b * w * self.slope(w)
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        w = ratio(log_ratio)
+        return w * advantage - self.b * self.f(w)
+
+
+@dataclass(frozen=True)
+class Chi2(FDivergence, name="chi2", number="55", reference="fRPO; chi-squared"):
+    """f = (w-1)^2, beta = -2 b w (w-1).
+
+    >>> round(float(Chi2(b=0.5).beta(1.0, 1.0)), 4)
+    -4.6708
+    """
+
+    def f(self, w: Array) -> Array:
+        return (w - 1) * (w - 1)
+
+    def slope(self, w: Array) -> Array:
+        return 2 * (w - 1)
+
+
+@dataclass(frozen=True)
+class Hellinger2(FDivergence, name="hellinger2", number="55", reference="fRPO; squared Hellinger"):
+    """f = (sqrt(w) - 1)^2, beta = -b (w - sqrt(w)).
+
+    >>> round(float(Hellinger2(b=0.5).beta(1.0, 1.0)), 4)
+    -0.5348
+    """
+
+    def f(self, w: Array) -> Array:
+        root = sqrt(w) - 1
+        return root * root
+
+    def slope(self, w: Array) -> Array:
+        return 1 - 1 / sqrt(w)
+
+
+@dataclass(frozen=True)
+class TotalVariation(FDivergence, name="tv", number="55", reference="fRPO; total variation"):
+    """f = |w-1| / 2, beta = -b w sgn(w-1) / 2.
+
+    >>> round(float(TotalVariation(b=0.5).beta(1.0, 1.0)), 4)
+    -0.6796
+    """
+
+    def f(self, w: Array) -> Array:
+        return absolute(w - 1) / 2
+
+    def slope(self, w: Array) -> Array:
+        return sign(w - 1) / 2
+
+
+@dataclass(frozen=True)
+class SPMA(Shape, name="spma", number="51", family="log space", reference="arXiv:2411.12042"):
+    """J = A log w - (w - 1 - log w) / eta, m = A - (w-1)/eta.
+
+    >>> round(float(SPMA(eta=1.0).multiplier(0.5, 1.0)), 4)
+    0.3513
+    """
+
+    eta: Parameter = parameter(1.0, above=0)
+
+    def multiplier(
+        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
+    ) -> Array:
+        return advantage - (ratio(log_ratio) - 1) / self.eta
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return advantage * log_ratio - (ratio(log_ratio) - 1 - log_ratio) / self.eta
+
+
+@dataclass(frozen=True)
+class SPMAk1(Shape, name="spma-k1", number="51", family="log space", reference="arXiv:2411.12042"):
+    """J = A log w + log w / eta, m = A + 1/eta.
+
+    >>> float(SPMAk1(eta=2.0).multiplier(0.5, 1.0))
+    1.5
+    """
+
+    eta: Parameter = parameter(1.0, above=0)
+
+    def multiplier(
+        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
+    ) -> Array:
+        return advantage + 1 / self.eta + 0.0 * log_ratio
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return (advantage + 1 / self.eta) * log_ratio
+
+
+@dataclass(frozen=True)
+class SPPO(Shape, name="sppo", number="52", family="log space", reference="arXiv:2108.05828"):
+    """J = A log clip(w, 1/(1+eps), 1+eps), m = A inside that band and 0 outside.
+
+    >>> [float(SPPO().multiplier(x, 2.0)) for x in (0.2, 0.3)]
+    [2.0, 0.0]
+    """
+
+    eps: Parameter = parameter(0.3, above=0)
+
+    def multiplier(
+        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
+    ) -> Array:
+        w, top = ratio(log_ratio), 1 + self.eps
+        return where((w < 1 / top) | (w > top), 0.0, advantage + 0.0 * log_ratio)
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        top = 1 + self.eps
+        return advantage * log(clip(ratio(log_ratio), 1 / top, top))
+
+
+@dataclass(frozen=True)
+class Kimi(
+    Shape, name="kimi", number="54", family="log space",
+    reference="Kimi k1.5, arXiv:2501.12599; DRO; OPMD",
+):  # fmt: skip
+    """J = A log pi - tau (log w)^2 / 2, m = A - tau log w. Equilibrium at w = e^(A/tau).
+
+    >>> float(Kimi(tau=0.5).multiplier(1.0, 2.0))
+    1.5
+    """
+
+    tau: Parameter = parameter(0.1, above=0)
+
+    def multiplier(
+        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
+    ) -> Array:
+        return advantage - self.tau * log_ratio
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return advantage * log_ratio - self.tau * log_ratio * log_ratio / 2
