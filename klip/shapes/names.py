@@ -51,9 +51,9 @@ def _descendants(kind: type[Value]) -> Iterator[type[Value]]:
         yield from _descendants(cls)
 
 
-def _order(cls: type[Value]) -> tuple[int, str, str]:
+def _order(cls: type[Value]) -> tuple[int, str]:
     digits = re.match(r"\d+", cls.number)
-    return (int(digits[0]) if digits else 1000, cls.number, cls.name)
+    return (int(digits[0]) if digits else 1000, cls.number)
 
 
 def parse(text: str) -> Shape | Controller:

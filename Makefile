@@ -1,0 +1,39 @@
+# Each target sets up all it needs in .venv; Python 3.11, make and git are enough to start.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.PHONY: quickstart test figures clean
+
+quickstart: .venv/.core  ## check the theorems, then draw the pictures
+	$(BIN)/klip verify
+	$(BIN)/klip figures -o quickstart
+	$(BIN)/klip show clip ramp spo sapo kl-k3 -o quickstart/shapes.png
+	@echo "The pictures are in quickstart/; start with quickstart/shapes.png"
+
+test: .venv/.dev  ## style, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+figures: .venv/.core  ## draw the pictures of docs/ anew
+	$(BIN)/klip figures -o docs/figures
+	$(BIN)/klip show clip ramp spo sapo kl-k3 -o docs/figures/shapes.png
+
+.venv/bin/pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Klip needs Python 3.11 or later: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+
+.venv/.core: .venv/bin/pip pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+.venv/.dev: .venv/bin/pip pyproject.toml
+	$(PIP) $(TORCH)
+	$(PIP) --editable '.[dev]'
+	touch $@ .venv/.core
+
+clean:  ## remove what the other targets made
+	rm -rf .venv quickstart .mypy_cache .ruff_cache .hypothesis

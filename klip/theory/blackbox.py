@@ -1,0 +1,245 @@
+"""Anybody's policy loss as a black box: log-probabilities in, gradients out, in float64.
+
+Everything that differs between PyTorch and JAX losses, and between the ways people lay out their
+arguments, is settled here once: the framework, the order of the arguments, the mask, the layout.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from klip.errors import KlipError
+
+Floats = npt.NDArray[np.float64]
+
+FRAMEWORKS = ("torch", "jax")
+OLD = -5.0
+"""The old log-probability at which a loss is asked, so that new ones up to w = e^4 stay below 0."""
+
+FLAT, GRID, SEQUENCES = "[N]", "[B, T]", "[B, T] with advantages [B]"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of a loss gave."""
+
+    value: Floats  # [], [N], [B] or [B, T]
+    gradient: Floats  # [B, T], of the sum of the value
+
+
+@dataclass(frozen=True)
+class BlackBox:
+    """A loss, and how to call it."""
+
+    function: Callable[..., Any]
+    framework: str
+    layout: str
+    order: tuple[str, ...]
+    """What the positional arguments are, of "new", "old", "advantage" and "mask"."""
+    mask_name: str = ""
+    """The mask's keyword, if it goes by one."""
+    boolean_mask: bool = False
+
+    @property
+    def masked(self) -> bool:
+        """Whether the loss takes a mask."""
+        return "mask" in self.order or bool(self.mask_name)
+
+
+def describe(function: Callable[..., Any]) -> str:
+    """What to call the loss in a message."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def openings(function: Any, framework: str) -> Iterator[BlackBox]:
+    """Every way to call the loss, the likeliest first."""
+    if not callable(function):
+        raise KlipError(
+            f"{function!r} is not callable; give a function of new_log_probs, old_log_probs and "
+            "advantages"
+        )
+    if framework not in (*FRAMEWORKS, "auto"):
+        raise KlipError(f"framework={framework!r} is unknown; give torch, jax or auto")
+    order, mask_name = _arguments(function)
+    masked = "mask" in order or bool(mask_name)
+    for name in _frameworks(function) if framework == "auto" else (framework,):
+        if not importlib.util.find_spec(name):
+            raise KlipError(f"{name} is not installed: pip install {name}")
+        for layout in (GRID, SEQUENCES, FLAT) if masked else (FLAT, GRID, SEQUENCES):
+            for boolean in (False, True) if masked else (False,):
+                yield BlackBox(function, name, layout, order, mask_name, boolean)
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
+    """The order of the positional arguments, and the keyword of the mask if it has one."""
+    usual = ("new", "old", "advantage")
+    try:
+        signature = inspect.signature(getattr(function, "forward", function))
+    except (TypeError, ValueError):
+        return usual, ""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p for p in signature.parameters.values() if p.kind in kinds]
+    names = [p.name for p in places]
+    if len(names) >= 2 and "old" in names[0].lower() and "old" not in names[1].lower():
+        usual = ("old", "new", "advantage")
+    for name, p in signature.parameters.items():
+        if (name == "mask" or name.endswith("_mask")) and name not in names[:3]:
+            if p.kind is inspect.Parameter.POSITIONAL_ONLY:
+                break
+            return usual, name
+    if len(places) > 3 and places[3].default is inspect.Parameter.empty:
+        return (*usual, "mask"), ""
+    return usual, ""
+
+
+def _frameworks(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The frameworks to try: the one that the loss's module mentions, or else all there are."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    inner = inspect.unwrap(inner)
+    scope = getattr(inner, "__globals__", None)
+    if scope is None:
+        module = sys.modules.get(getattr(type(inner), "__module__", ""), None)
+        scope = vars(module) if module else {}
+    code = getattr(inner, "__code__", None)
+    used = [scope[name] for name in getattr(code, "co_names", ()) if name in scope]
+    for things in (used, list(scope.values())):
+        roots = {_root(thing) for thing in things}
+        if mentioned := tuple(name for name in FRAMEWORKS if name in roots):
+            return mentioned
+    there = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    return tuple(sorted(there, key=lambda name: name not in sys.modules))
+
+
+def _root(thing: object) -> str:
+    name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None)
+    return str(name or "").partition(".")[0]
+
+
+def call(
+    box: BlackBox,
+    log_ratio: Floats,
+    advantage: Floats,
+    *,
+    old: Floats | float | None = None,
+    mask: Floats | None = None,
+    dtype: str = "float64",
+) -> Outcome:
+    """The loss and its gradient in the new log-probabilities, on arrays `[B, T]`.
+
+    Unless given, the old log-probability is low enough for the new one to be one too.
+    """
+    level = np.minimum(OLD, -log_ratio - 0.5) if old is None else old + 0 * log_ratio
+    arrays = {"new": level + log_ratio, "old": level, "advantage": advantage}
+    if box.masked:
+        arrays["mask"] = np.ones_like(log_ratio) if mask is None else mask
+    shape = (-1,) if box.layout == FLAT else log_ratio.shape
+    arrays = {key: value.reshape(shape) for key, value in arrays.items()}
+    if box.layout == SEQUENCES:
+        arrays["advantage"] = arrays["advantage"][:, 0]
+    run = _run_torch if box.framework == "torch" else _run_jax
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        value, gradient = run(box, arrays, dtype)
+    gradient = np.asarray(gradient, dtype=np.float64).reshape(log_ratio.shape)
+    return Outcome(np.asarray(value, dtype=np.float64), gradient)
+
+
+def _ask(box: BlackBox, arrays: dict[str, Any]) -> Any:
+    """The loss itself: the first of several outputs, or the one called `loss`."""
+    named = {box.mask_name: arrays["mask"]} if box.mask_name else {}
+    out = box.function(*(arrays[key] for key in box.order), **named)
+    if isinstance(out, (tuple, list)) and out:
+        out = out[0]
+    elif isinstance(out, dict) and "loss" in out:
+        out = out["loss"]
+    if out is None or not hasattr(out, "dtype"):
+        raise KlipError(_not_a_loss(box.function, "None" if out is None else type(out).__name__))
+    return out
+
+
+def _not_a_loss(function: Callable[..., Any], what: str) -> str:
+    return (
+        f"{describe(function)} returns {what}, which has no gradient; return the loss as a "
+        "floating-point tensor computed from new_log_probs"
+    )
+
+
+def _run_torch(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[Any, Any]:
+    import torch
+
+    kind = getattr(torch, dtype)
+    tensors = {
+        key: torch.tensor(x, dtype=torch.bool if key == "mask" and box.boolean_mask else kind)
+        for key, x in arrays.items()
+    }
+    leaf = tensors["new"].requires_grad_(True)
+    with torch.enable_grad():
+        out = _ask(box, tensors | {"new": leaf.clone()})
+        if not out.requires_grad:
+            raise KlipError(
+                f"{describe(box.function)} returns a loss that does not require grad; compute it "
+                "from new_log_probs, without detach(), item(), numpy() or no_grad()"
+            )
+        (gradient,) = torch.autograd.grad(out.sum(), leaf, allow_unused=True)
+    if gradient is None:
+        gradient = torch.zeros_like(leaf)
+    return out.detach().double().numpy(), gradient.double().numpy()
+
+
+def _run_jax(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[Any, Any]:
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(dtype == "float64"):
+        inputs = {
+            key: jnp.asarray(x, dtype=bool if key == "mask" and box.boolean_mask else dtype)
+            for key, x in arrays.items()
+        }
+
+        def loss(new: Any) -> Any:
+            out = _ask(box, inputs | {"new": new})
+            if not jnp.issubdtype(out.dtype, jnp.floating):
+                raise KlipError(_not_a_loss(box.function, f"values of type {out.dtype}"))
+            return out
+
+        value, pullback = jax.vjp(loss, inputs["new"])
+        (gradient,) = pullback(jnp.ones_like(value))
+        return np.asarray(value), np.asarray(gradient)
+
+
+def open_box(function: Any, framework: str, works: Callable[[BlackBox], bool]) -> BlackBox:
+    """The first way to call the loss that neither raises nor mixes samples (`works`).
+
+    A loss that mixes samples in every layout is opened in the first that does not raise.
+    """
+    fallback: BlackBox | None = None
+    refused: Exception | None = None
+    for box in openings(function, framework):
+        try:
+            if works(box):
+                return box
+            fallback = fallback or box
+        except KlipError:
+            raise
+        except Exception as error:
+            refused = refused or error
+    if fallback is not None:
+        return fallback
+    words = " ".join(str(refused).split())
+    raise KlipError(
+        f"{describe(function)} raises on every layout of its inputs ({type(refused).__name__}: "
+        f"{words[:300]}); make it run as loss(new_log_probs, old_log_probs, advantages[, mask]) "
+        "on arrays [N] or [B, T]"
+    ) from refused
+

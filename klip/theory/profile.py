@@ -1,0 +1,317 @@
+"""The profile of a trust region: not pass or fail, but which properties it has.
+
+Unless a property says otherwise it is read at A = +1 and A = -1, over w from 0.01 to 100.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from klip.shapes import (
+    Clip,
+    Context,
+    ImportanceSampling,
+    Shape,
+    derivative,
+    with_numbers,
+)
+from klip.theory.partition import band_of, partition
+from klip.theory.views import (
+    Equilibrium,
+    Floats,
+    Pull,
+    equilibrium,
+    integral,
+    jumps,
+    pull_of,
+    reference_context,
+)
+
+NEAR, FAR = np.log(0.01), np.log(100.0)
+SIGNS = (1.0, -1.0)
+ADVANTAGES = (1.0, -1.0, 0.3, -0.3, 2.0, -2.0)
+EQUILIBRIUM_AT = (1.0, -1.0, 0.3, 2.0)
+TIGHT = 1e-7  # relative; a recovered pull carries its loss's own rounding
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What m is at w = 1, where it should be A."""
+
+    outcome: Literal["exact", "gauge", "scale", "broken"]
+    """exact: A; gauge: A + c (no pull in expectation); scale: c*A; broken: anything else"""
+    constant: float
+    """the c of a gauge or a scale; 0 or 1 otherwise"""
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A discontinuity of m."""
+
+    ratio: float
+    advantage: float
+    size: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point at which something happens to m."""
+
+    advantage: float
+    ratio: float
+
+
+def _property(meaning: str) -> Any:
+    return field(metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The properties of one trust region, in the order in which one asks for them."""
+
+    anchor: Anchor = _property("what m is at w = 1: exact A, gauge A + c, scale c*A, or broken")
+    restoring: bool = _property(
+        "beta (w-1) <= 0: the coefficient never pushes outwards; at |A| = 0.3, 1 and 2"
+    )
+    drift_nonnegative: bool = _property(
+        "D >= 0: the objective is never above the unconstrained one; at |A| = 0.3, 1 and 2"
+    )
+    sign: Literal["keeps", "zero", "reverses"] = _property(
+        "whether m keeps the sign of A, vanishes somewhere, or turns against it (rollback)"
+    )
+    sign_changes: tuple[Place, ...] = _property(
+        "where m first vanishes or turns, going out from w = 1"
+    )
+    sup_positive: float = _property("sup |m| at A = +1")
+    sup_negative: float = _property("sup |m| at A = -1")
+    bounded_positive: bool = _property(
+        "whether that supremum stays finite as w goes to 0 and to infinity"
+    )
+    bounded_negative: bool = _property("the same at A = -1")
+    max_jump: float = _property("largest discontinuity of m")
+    jumps: tuple[Jump, ...] = _property("every discontinuity of m")
+    kinks: tuple[Place, ...] = _property("where m is continuous and its slope is not")
+    redescending_above: bool = _property("m -> 0 as w -> infinity, at A = +1")
+    redescending_below: bool = _property("m/w -> 0 as w -> 0, at A = -1")
+    equilibrium: dict[str, Equilibrium] = _property("w* by advantage")
+    homogeneous: bool = _property(
+        "m(w, cA) = c m(w, A): its parameters do not depend on how advantages are scaled"
+    )
+    zero_at_zero: bool = _property("m(w, 0) = 0: a sample without advantage does not pull")
+    pass_fidelity: bool = _property("m = wA on the pass side: what leads back is left alone")
+    limits: dict[str, bool] | None = _property(
+        "for a shape with a softness: does softness 0 give PPO-Clip, infinity the unconstrained"
+    )
+    finite: dict[str, bool] = _property("no NaN and no infinity to log-ratio +-50, by dtype")
+    conformance: float | None = _property(
+        "largest relative difference of m from autodiff of the published objective, if any"
+    )
+
+    @staticmethod
+    def meanings() -> dict[str, str]:
+        """What each property says."""
+        return {f.name: f.metadata["meaning"] for f in dataclasses.fields(Profile)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The profile as plain data, ready for JSON."""
+        return dataclasses.asdict(self)
+
+
+def profile(subject: Shape | Pull, context: Mapping[str, Any] | None = None) -> Profile:
+    """The properties of a shape, or of any pull m(log_ratio, advantage).
+
+    >>> clip = profile(Clip())
+    >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]
+    ('exact', True, 1.2, 1.2)
+    """
+    shape = subject if isinstance(subject, Shape) else None
+    pull = pull_of(subject, context) if isinstance(subject, Shape) else subject
+    breaks = {a: jumps(pull, a, NEAR, FAR) for a in SIGNS}
+    bends = {a: _kinks(pull, a, breaks[a]) for a in SIGNS}
+    edges = [x for a in SIGNS for x, _ in breaks[a]] + [x for a in SIGNS for x in bends[a]]
+    grid = np.unique(np.concatenate([np.linspace(NEAR, FAR, 4001), *_around(edges)]))
+    m = {a: pull(grid, np.asarray(a)) for a in SIGNS}
+    all_jumps = tuple(
+        Jump(_round(np.exp(x)), a, _round(abs(size))) for a in SIGNS for x, size in breaks[a]
+    )
+    sign, changes = _sign(grid, m)
+    tail = {a: np.abs(pull(np.array([-20.0, -10.0, 10.0, 20.0]), np.asarray(a))) for a in SIGNS}
+    return Profile(
+        anchor=_anchor(pull),
+        restoring=all(_restoring(pull, grid, a) for a in ADVANTAGES),
+        drift_nonnegative=all(_drift_nonnegative(pull, grid, a) for a in ADVANTAGES),
+        sign=sign,
+        sign_changes=changes,
+        sup_positive=_round(np.abs(m[1.0]).max()),
+        sup_negative=_round(np.abs(m[-1.0]).max()),
+        bounded_positive=_bounded(tail[1.0]),
+        bounded_negative=_bounded(tail[-1.0]),
+        max_jump=max((j.size for j in all_jumps), default=0.0),
+        jumps=all_jumps,
+        kinks=tuple(Place(a, _round(np.exp(x), 5)) for a in SIGNS for x in bends[a]),
+        redescending_above=bool(tail[1.0][-1] < 1e-3),
+        redescending_below=bool(tail[-1.0][0] * np.exp(20.0) < 1e-3),
+        equilibrium={f"{a:g}": equilibrium(pull, a) for a in EQUILIBRIUM_AT},
+        homogeneous=_homogeneous(pull, grid, m),
+        zero_at_zero=bool(np.all(np.abs(pull(grid, np.asarray(0.0))) <= TIGHT)),
+        pass_fidelity=all(_pass_fidelity(shape, grid, m[a], a) for a in SIGNS),
+        limits=None if shape is None else _limits(shape, grid),
+        finite=_finite(pull, shape, context),
+        conformance=None if shape is None else _conformance(shape, grid, context),
+    )
+
+
+def _round(x: Any, digits: int = 10) -> float:
+    return float(f"{float(x):.{digits}g}")
+
+
+def _around(places: list[float]) -> list[Floats]:
+    """Grid points hard by each place on either side, so that one-sided limits are seen."""
+    return [np.asarray(places) + shift for shift in (-1e-5, -1e-12, 1e-12, 1e-5)]
+
+
+def _anchor(pull: Pull) -> Anchor:
+    a = np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])
+    m = pull(np.zeros_like(a), a)
+    offset, factor = m - a, m / a
+    if np.all(np.abs(offset) <= TIGHT):
+        return Anchor("exact", 1.0)
+    if np.ptp(offset) <= TIGHT:
+        return Anchor("gauge", _round(offset.mean()))
+    if np.ptp(factor) <= TIGHT:
+        return Anchor("scale", _round(factor.mean()))
+    return Anchor("broken", 0.0)
+
+
+def _restoring(pull: Pull, grid: Floats, a: float) -> bool:
+    m, unconstrained = pull(grid, np.asarray(a)), np.exp(grid) * a
+    outward = (m - unconstrained) * np.sign(grid)
+    return bool(np.all(outward <= TIGHT * (np.abs(m) + np.abs(unconstrained))))
+
+
+def _drift_nonnegative(pull: Pull, grid: Floats, a: float) -> bool:
+    unconstrained = np.expm1(grid) * a
+    drift = unconstrained - integral(pull, grid, a)
+    return bool(np.all(drift >= -TIGHT * (1 + np.abs(unconstrained))))
+
+
+def _sign(
+    grid: Floats, m: dict[float, Floats]
+) -> tuple[Literal["keeps", "zero", "reverses"], tuple[Place, ...]]:
+    order = np.argsort(np.abs(grid), kind="stable")
+    changes, reverses = [], False
+    for a in SIGNS:
+        along = (m[a] * a)[order]
+        tolerance = 1e-14 * np.exp(grid[order])
+        reverses |= bool(np.any(along < -tolerance))
+        gone = np.flatnonzero(along <= tolerance)
+        if gone.size:
+            changes.append(Place(a, _round(np.exp(grid[order][gone[0]]), 5)))
+    return ("reverses" if reverses else "zero" if changes else "keeps"), tuple(changes)
+
+
+def _bounded(tail: Floats) -> bool:
+    """Whether |m| grows no more between |log w| = 10 and 20."""
+    below, nearer_below, nearer_above, above = tail
+    return bool(below <= 1.05 * nearer_below + 0.1 and above <= 1.05 * nearer_above + 0.1)
+
+
+def _kinks(pull: Pull, a: float, breaks: list[tuple[float, float]]) -> list[float]:
+    """Log-ratios where the slope jumps: cells halved towards the larger change of slope."""
+    grid = np.linspace(NEAR, FAR, 2002)
+    left, right = grid[:-1], grid[1:]
+    for place, _ in breaks:
+        clear = (right < place - 1e-9) | (left > place + 1e-9)
+        left, right = left[clear], right[clear]
+
+    def bend(start: Floats, end: Floats) -> tuple[Floats, Floats]:
+        step = (end - start) / 4
+        x = np.stack([start, start + step, end - step, end])
+        at = pull(x, np.asarray(a))
+        slopes = (at[1] - at[0]) / step, (at[3] - at[2]) / step
+        scale = 1 + np.abs(slopes[0]) + np.abs(slopes[1])
+        return np.abs(slopes[1] - slopes[0]), scale
+
+    for _ in range(9):
+        middle = (left + right) / 2
+        lower, upper = bend(left, middle)[0], bend(middle, right)[0]
+        across = bend((left + middle) / 2, (middle + right) / 2)[0]
+        best = np.argmax(np.stack([lower, across, upper]), axis=0)
+        starts = np.stack([left, (left + middle) / 2, middle])
+        ends = np.stack([middle, (middle + right) / 2, right])
+        rows = np.arange(best.size)
+        left, right = starts[best, rows], ends[best, rows]
+    change, scale = bend(left, right)
+    found: list[float] = []
+    for place in (left + right)[change > 1e-2 * scale] / 2:
+        if not found or place - found[-1] > 1e-3:
+            found.append(float(place))
+    return found
+
+
+def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats]) -> bool:
+    return all(
+        np.allclose(pull(grid, np.asarray(c * a)), c * m[a], rtol=TIGHT, atol=TIGHT)
+        for a in SIGNS
+        for c in (0.5, 3.0)
+    )
+
+
+def _pass_fidelity(shape: Shape | None, grid: Floats, m: Floats, a: float) -> bool:
+    low, high = band_of(shape) if shape is not None else (0.2, 0.2)
+    passing = partition(grid, np.full_like(grid, a), low, high).passing
+    return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=TIGHT, atol=0))
+
+
+def _limits(shape: Shape, grid: Floats) -> dict[str, bool] | None:
+    soft = [f.name for f in dataclasses.fields(shape) if f.metadata.get("softness")]
+    if not soft:
+        return None
+    low, high = band_of(shape)
+    ends = {"sharp": (1e-9, Clip(low=low, high=high)), "wide": (1e9, ImportanceSampling())}
+    return {
+        end: all(
+            np.allclose(
+                pull_of(with_numbers(shape, dict.fromkeys(soft, width)))(grid, np.asarray(a)),
+                pull_of(limit)(grid, np.asarray(a)),
+                rtol=1e-6,
+                atol=1e-6,
+            )
+            for a in SIGNS
+        )
+        for end, (width, limit) in ends.items()
+    }
+
+
+def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) -> dict[str, bool]:
+    x, a = (v.ravel() for v in np.meshgrid(np.linspace(-50, 50, 101), [-2.0, -1.0, 0.0, 1.0, 2.0]))
+    found = {"float64": bool(np.all(np.isfinite(pull(x, a))))}
+    if shape is not None:
+        import jax.numpy as jnp
+
+        known = reference_context(shape, x, a, context)
+        for dtype in ("float32", "bfloat16"):
+            given = {n: jnp.asarray(getattr(known, n), dtype=dtype) for n in known.given}
+            m = shape.multiplier(
+                jnp.asarray(x, dtype=dtype), jnp.asarray(a, dtype=dtype), Context(**given)
+            )
+            found[dtype] = bool(jnp.all(jnp.isfinite(m)))
+    return found
+
+
+def _conformance(shape: Shape, grid: Floats, context: Mapping[str, Any] | None) -> float | None:
+    if "objective" not in shape.definitions:
+        return None
+    worst = 0.0
+    for a in SIGNS:
+        advantage = np.full_like(grid, a)
+        known = reference_context(shape, grid, advantage, context)
+        slope = derivative(lambda x, a=advantage, k=known: shape.objective(x, a, k), grid)  # type: ignore[misc]
+        m = shape.multiplier(grid, advantage, known)
+        worst = max(worst, float(np.max(np.abs(slope - m) / (1 + np.abs(m)))))
+    return worst

@@ -1,0 +1,232 @@
+"""How a loss puts its samples together: mean, sum, token mean, ..., worked out from behaviour.
+
+A loss gives each sample a weight. Doubling the batch, doubling the sequences and masking some
+tokens shows how that weight depends on the batch; dividing by it leaves the sample's own pull m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, Floats, call
+
+CLOSE = 1e-4
+LENGTHS = (6, 3, 6, 5)
+"""How many tokens of each sequence of the reference batch are there when some are masked."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The weight of a sample in a batch `[B, T]`: B^-batch_power * T^-token_power."""
+
+    name: str
+    batch_power: int = 0
+    token_power: int = 0
+    problem: str = ""
+    """What is wrong with it, as the end of a sentence; empty if nothing is."""
+
+    def weight(self, shape: tuple[int, int]) -> float:
+        """The share of one sample's pull that reaches the gradient."""
+        return float(shape[0]) ** -self.batch_power * float(shape[1]) ** -self.token_power
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """Whether a sample's gradient changes with the others'."""
+
+    across_batch: bool
+    within_sequence: bool
+
+
+def reference_batch(layout: str) -> tuple[Floats, Floats]:
+    """Log-ratios and advantages `[4, 6]`, most of them inside any trust region."""
+    log_ratio = 0.1 * np.sin(1.0 + 1.7 * np.arange(24.0)).reshape(4, 6)
+    log_ratio[:, 0] = 0.0
+    advantage = np.tile([[1.0, -0.7, 0.4, -1.6, 2.0, -0.3]], (4, 1)) * [[1], [-0.9], [0.8], [1.1]]
+    if layout == SEQUENCES:
+        advantage = np.tile([[1.0], [-0.7], [0.4], [-1.6]], (1, 6))
+    return log_ratio, advantage
+
+
+def coupling(box: BlackBox) -> Coupling:
+    """Replace every second sequence, then every second token, and watch the ones that stay."""
+    log_ratio, advantage = reference_batch(box.layout)
+    before = call(box, log_ratio, advantage).gradient
+    index = np.arange(24).reshape(4, 6)
+    rows, columns = index // 6 % 2 == 1, index % 2 == 1
+    if box.layout == FLAT:
+        rows = columns = index % 2 == 1
+
+    def changes(others: np.ndarray) -> bool:
+        moved = np.where(others, log_ratio + 0.07, log_ratio)
+        raised = np.where(others, 1.3 * advantage + 0.5, advantage)
+        if box.layout == SEQUENCES and others is columns:
+            raised = advantage
+        after = call(box, moved, raised).gradient
+        return _differ(after[~others], before[~others])
+
+    across = changes(rows)
+    return Coupling(across, box.layout != FLAT and changes(columns))
+
+
+def is_elementwise(box: BlackBox) -> bool:
+    """Whether other sequences (or samples) leave a sample's gradient alone."""
+    return not coupling(box).across_batch
+
+
+def _differ(x: Floats, y: Floats) -> bool:
+    scale = np.nanmax(np.abs(y), initial=0.0)
+    return bool(np.any(np.abs(x - y) > 1e-6 * scale)) and scale > 0
+
+
+def _factor(x: Floats, y: Floats) -> float:
+    """The c for which x is nearest c * y."""
+    return float(np.sum(x * y) / np.sum(y * y))
+
+
+def reduction_of(box: BlackBox, mixes: bool) -> Reduction:
+    """The reduction of a loss; `mixes` says that samples change each other's gradients."""
+    log_ratio, advantage = reference_batch(box.layout)
+    once = call(box, log_ratio, advantage)
+    if not np.any(once.gradient):
+        return Reduction("unknown")
+    tolerance = 0.05 if mixes else CLOSE
+
+    def power(repeats: tuple[int, int]) -> tuple[int, bool]:
+        twice = call(box, np.tile(log_ratio, repeats), np.tile(advantage, repeats))
+        factor = _factor(twice.gradient[:4, :6], once.gradient)
+        nearest = round(-np.log2(factor)) if factor > 0 else 0
+        return nearest, abs(factor * 2.0**nearest - 1) < tolerance
+
+    (batch, batch_fits), (token, token_fits) = power((2, 1)), power((1, 2))
+    if box.layout == FLAT:
+        token, token_fits = batch, batch_fits
+    found = Reduction(_name(once.value.size, batch, token), batch, token)
+    if not (batch_fits and token_fits):
+        what = "change with the size of the batch in a way that is neither a mean's nor a sum's"
+        return Reduction("unknown", batch, token, what)
+    if not {batch, token} <= {0, 1}:
+        size = "N" if box.layout == FLAT else "the size of the batch"
+        what = f"shrink like 1/{size}^{max(batch, token)}: something that is a mean is divided again"
+        return Reduction("unknown", batch, token, what)
+    return _with_mask(box, found) if box.masked else found
+
+
+def _name(outputs: int, batch: int, token: int) -> str:
+    if outputs >= 24:
+        return "per-sample"
+    if outputs > 1:
+        return "per-sequence"
+    return {
+        (1, 1): "mean",
+        (0, 0): "sum",
+        (1, 0): "token sum, sequence mean",
+        (0, 1): "sum of sequence means",
+    }.get((batch, token), "unknown")
+
+
+def reference_mask() -> Floats:
+    """The tokens that are there: `LENGTHS` of each sequence, from the left."""
+    return (np.arange(6) < np.array(LENGTHS)[:, None]).astype(np.float64)
+
+
+def _with_mask(box: BlackBox, found: Reduction) -> Reduction:
+    """What the tokens that stay do when others are masked."""
+    log_ratio, advantage = reference_batch(box.layout)
+    mask = reference_mask()
+    full = call(box, log_ratio, advantage).gradient
+    part = call(box, log_ratio, advantage, mask=mask).gradient
+    growth = np.array(
+        [_factor(p[:n], f[:n]) for p, f, n in zip(part, full, LENGTHS, strict=True)]
+    )
+    batch, token = found.batch_power, found.token_power
+    lengths = np.array(LENGTHS)
+
+    def grows(like: Floats | float) -> bool:
+        return bool(np.allclose(growth, like, rtol=CLOSE))
+
+    if grows(1.0):
+        if token == 0:
+            return found
+        what = "stay the same when tokens are masked: it divides by the padded length"
+        return Reduction("mean over padding too", batch, token, what)
+    if grows(24 / lengths.sum()) and (batch, token) == (1, 1):
+        return Reduction("masked token mean", batch, token)
+    if grows(6 / lengths) and token == 1:
+        name = "per-sequence mean" if batch else found.name
+        return Reduction(name if found.name != "per-sequence" else found.name, batch, token)
+    what = "change when other tokens are masked, neither like a token mean nor like a sequence mean"
+    return Reduction("unknown", batch, token, what)
+
+
+def masked_leak(box: BlackBox) -> str:
+    """How masked tokens reach the loss, as the end of a sentence; empty if they do not."""
+    log_ratio, advantage = reference_batch(box.layout)
+    mask = reference_mask()
+    there = mask > 0
+    before = call(box, log_ratio, advantage, mask=mask)
+    if np.any(before.gradient[~there]):
+        return "the loss has a gradient at masked positions"
+    other = np.where(there, advantage, 3 - 2 * advantage)
+    if box.layout == SEQUENCES:
+        other = advantage
+    after = call(box, np.where(there, log_ratio, log_ratio + 1.3), other, mask=mask)
+    if _differ(after.gradient[there], before.gradient[there]):
+        return "values at masked positions change the gradient elsewhere"
+    if after.value.ndim == 0 and abs(after.value - before.value) > 1e-9 * (1 + abs(before.value)):
+        return "values at masked positions change the loss"
+    return ""
+
+
+CHUNKS = (1024, 16384)
+"""The sizes of batch in which points are asked: few, since JAX compiles for each anew."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How points are put to a loss."""
+
+    box: BlackBox
+    reduction: Reduction
+    width: int = 8  # tokens in a sequence
+    standardised: bool = False  # fill batches up so that their advantages have mean 0, variance 1
+
+    def pull(self, log_ratio: Floats, advantage: Floats, old: float | None = None) -> Floats:
+        """m = -dL / d new log-prob at each point, un-normalised, for arrays of any shape."""
+        points = np.broadcast_arrays(np.asarray(log_ratio, float), np.asarray(advantage, float))
+        x, a = (np.ascontiguousarray(p).ravel() for p in points)
+        out = np.empty(x.size)
+        start = 0
+        while start < x.size:
+            size = next((c for c in CHUNKS if x.size - start <= c), CHUNKS[-1])
+            room = _room(a[start:], size) if self.standardised else size
+            stop = min(start + room, x.size)
+            batch = np.zeros(size)
+            batch[: stop - start] = x[start:stop]
+            shape = (size // self.width, self.width)
+            advantages = self._filled(a[start:stop], size).reshape(shape)
+            result = call(self.box, batch.reshape(shape), advantages, old=old)
+            gradient = result.gradient.ravel()[: stop - start]
+            out[start:stop] = -gradient / self.reduction.weight(shape)
+            start = stop
+        return out.reshape(points[0].shape) + 0.0  # no negative zeros
+
+    def _filled(self, advantage: Floats, size: int) -> Floats:
+        """The advantages of a whole batch, of which the first are asked about."""
+        whole = np.tile([1.0, -1.0], size // 2)
+        n = advantage.size
+        whole[:n] = advantage
+        if self.standardised:
+            freedom = size - (1 if self.box.framework == "torch" else 0)  # as `std` has it
+            whole[n : 2 * n] = -advantage
+            rest = freedom - 2 * np.sum(advantage**2)
+            whole[2 * n :] *= np.sqrt(max(rest, 0.0) / (size - 2 * n))
+        return whole
+
+
+def _room(advantage: Floats, size: int) -> int:
+    """How many of these a standardised batch can hold besides their negatives and the filling."""
+    fits = int(np.searchsorted(np.cumsum(advantage**2), size / 4, side="right"))
+    return max(1, min(fits, size // 4))

@@ -1,0 +1,196 @@
+"""Views of a shape: its drift, its objective's value, and where its pull vanishes.
+
+Everything here works on a *pull*: m as a function of log-ratio and advantage, on NumPy arrays in
+float64. A shape's pull is `pull_of(shape)`; a foreign loss has one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klip.errors import KlipError
+from klip.shapes import CONTEXT_FIELDS, Context, Shape
+
+Floats = NDArray[np.float64]
+Pull = Callable[[Floats, Floats], Floats]
+Equilibrium = float | Literal["none", "decays"]
+
+FAR = 20.0  # how far out, in log-ratio, an equilibrium is looked for
+VANISHED = 1e-3  # a pull below this share of the advantage counts as decayed
+
+
+def reference_context(
+    shape: Shape,
+    log_ratio: Floats,
+    advantage: Floats,
+    overrides: Mapping[str, Any] | None = None,
+) -> Context:
+    """A plausible context for every field that `shape` needs, so that it can be looked at.
+
+    The state's KL is taken as (log w)^2 / 2, what the ratio alone suggests; an old probability of
+    1/2; a fresh sample; the middle of a sequence; a sampler and a reference that agree with us.
+    """
+    plausible: dict[str, Any] = {
+        "old_log_prob": np.log(0.5),
+        "kl": np.square(log_ratio) / 2,
+        "entropy": 1.0,
+        "position": 50.0,
+        "length": 101.0,
+        "age": 0.0,
+        "mask": 1.0,
+        "sequence": 0,
+        "group": 0,
+        "behaviour_log_ratio": 0.0,
+        "reference_log_ratio": log_ratio,
+        "reward": advantage,
+        "step": 0.0,
+    }
+    overrides = overrides or {}
+    for name in overrides:
+        if name not in CONTEXT_FIELDS:
+            raise KlipError(f"no context has a field '{name}'; there are {', '.join(plausible)}")
+    return Context(**{name: overrides.get(name, plausible[name]) for name in shape.needs})
+
+
+def pull_of(shape: Shape, context: Mapping[str, Any] | None = None) -> Pull:
+    """The multiplier of a shape as a function of log-ratio and advantage alone."""
+
+    def pull(log_ratio: Floats, advantage: Floats) -> Floats:
+        log_ratio, advantage = np.broadcast_arrays(
+            np.asarray(log_ratio, dtype=np.float64), np.asarray(advantage, dtype=np.float64)
+        )
+        known = reference_context(shape, log_ratio, advantage, context)
+        return np.asarray(shape.multiplier(log_ratio, advantage, known), dtype=np.float64)
+
+    return pull
+
+
+def jumps(pull: Pull, advantage: float, start: float, end: float) -> list[tuple[float, float]]:
+    """The (log-ratio, size) of every discontinuity between two log-ratios.
+
+    Each cell of a grid is divided towards its larger change; what change is left in the end is a
+    jump. Neither in halves nor to the last bit: a shape may have a value of its own in the middle
+    of a jump, as sgn(w - 1) has at w = 1, and one jump would be seen as two.
+    """
+    grid = np.linspace(start, end, 2002)
+    left, right = grid[:-1], grid[1:]
+    a = np.asarray(advantage)
+    at_left, at_right = pull(left, a), pull(right, a)
+    floor = 1e-7 * (1 + np.abs(at_left) + np.abs(at_right))
+    keep = np.abs(at_right - at_left) > floor
+    left, right, at_left, at_right = left[keep], right[keep], at_left[keep], at_right[keep]
+    for _ in range(60):
+        middle = left + 0.47 * (right - left)
+        at_middle = pull(middle, a)
+        go_left = np.abs(at_middle - at_left) >= np.abs(at_right - at_middle)
+        left, right = np.where(go_left, left, middle), np.where(go_left, middle, right)
+        at_left = np.where(go_left, at_left, at_middle)
+        at_right = np.where(go_left, at_middle, at_right)
+        keep = np.abs(at_right - at_left) > 1e-7 * (1 + np.abs(at_left) + np.abs(at_right))
+        left, right, at_left, at_right = left[keep], right[keep], at_left[keep], at_right[keep]
+        if not left.size or (right - left).max() <= 1e-13:
+            break
+    return [
+        (float(place), float(size))
+        for place, size in zip((left + right) / 2, at_right - at_left, strict=True)
+    ]
+
+
+def integral(pull: Pull, log_ratio: Floats, advantage: float) -> Floats:
+    """The integral of m over the log-ratio, from 0 to each of `log_ratio`."""
+    ends = np.asarray(log_ratio, dtype=np.float64).ravel()
+    start, end = min(0.0, ends.min()), max(0.0, ends.max())
+    if start == end:
+        return np.zeros(np.shape(log_ratio))
+    breaks = [place for place, _ in jumps(pull, advantage, start, end)]
+    knots = np.unique(np.concatenate([np.linspace(start, end, 257), breaks, ends, [0.0]]))
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    half = np.diff(knots)[:, None] / 2
+    x = (knots[:-1, None] + knots[1:, None]) / 2 + half * nodes
+    pieces = (half * weights * pull(x, np.asarray(advantage))).sum(axis=1)
+    total = np.concatenate([[0.0], np.cumsum(pieces)])
+    total -= total[np.searchsorted(knots, 0.0)]
+    return total[np.searchsorted(knots, ends)].reshape(np.shape(log_ratio))
+
+
+def objective_value(
+    shape: Shape, log_ratio: Floats, advantage: Floats, context: Mapping[str, Any] | None = None
+) -> Floats:
+    """J(w, A) = A + the integral of m over log w: the objective that has this gradient.
+
+    Any function of one variable has an integral, so every shape has an objective. For PPO-Clip
+    it is the `min`.
+
+    >>> from klip.shapes import Clip
+    >>> objective_value(Clip(), np.log([1.1, 1.5]), np.array([1.0, 1.0])).round(6)
+    array([1.1, 1.2])
+    """
+    pull = pull_of(shape, context)
+    return _by_advantage(lambda x, a: a + integral(pull, x, a), log_ratio, advantage)
+
+
+def drift(
+    shape: Shape, log_ratio: Floats, advantage: Floats, context: Mapping[str, Any] | None = None
+) -> Floats:
+    """D(w, A) = wA - J: what the shape takes off the unconstrained surrogate.
+
+    >>> from klip.shapes import Clip
+    >>> drift(Clip(), np.log([1.1, 1.5]), np.array([1.0, 1.0])).round(6) + 0.0
+    array([0. , 0.3])
+    """
+    value = objective_value(shape, log_ratio, advantage, context)
+    return np.asarray(np.exp(log_ratio) * advantage - value)
+
+
+def _by_advantage(
+    view: Callable[[Floats, float], Floats], log_ratio: Floats, advantage: Floats
+) -> Floats:
+    """`view` for each distinct advantage, put together again."""
+    x, a = np.broadcast_arrays(
+        np.asarray(log_ratio, dtype=np.float64), np.asarray(advantage, dtype=np.float64)
+    )
+    out = np.empty(x.shape)
+    for value in np.unique(a):
+        chosen = a == value
+        out[chosen] = view(x[chosen], float(value))
+    return out
+
+
+def equilibrium(subject: Shape | Pull, advantage: float) -> Equilibrium:
+    """w*: the first ratio, on the side that the advantage pushes to, at which the pull is gone.
+
+    "decays" if the pull only fades away, "none" if it does not even do that. On the lower side
+    the pull is measured by m/w, since w itself goes to 0 there.
+
+    >>> from klip.shapes import Clip, KLReverseK3, ImportanceSampling
+    >>> [equilibrium(s, 1.0) for s in (Clip(), KLReverseK3(), ImportanceSampling())]
+    [1.2, 2.718281828459, 'none']
+    """
+    pull = pull_of(subject) if isinstance(subject, Shape) else subject
+    if advantage == 0:
+        raise KlipError("an equilibrium needs an advantage other than 0: it pushes nowhere")
+    side = np.sign(advantage)
+
+    def outward(distance: Floats) -> Floats:
+        return np.asarray(side * pull(side * distance, np.asarray(advantage)))
+
+    grid = np.linspace(0.0, FAR, 4001)
+    strength = outward(grid)
+    gone = np.flatnonzero(strength <= 0)
+    if gone.size == 0:
+        last = strength[-1] if side > 0 else strength[-1] * np.exp(FAR)
+        return "decays" if last < VANISHED * abs(advantage) else "none"
+    left, right = grid[max(gone[0] - 1, 0)], grid[gone[0]]
+    if gone[0] and outward(np.asarray(left)) < 1e-12 * abs(advantage):
+        return "decays"  # it reached 0 by underflow, not by crossing it
+    for _ in range(60):
+        middle = (left + right) / 2
+        if outward(np.asarray(middle)) <= 0:
+            right = middle
+        else:
+            left = middle
+    return float(np.round(np.exp(side * right), 12))

@@ -1,0 +1,41 @@
+"""What the pages say is run, and what they show is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def test_there_are_pages():
+    assert {"idea.md", "writing-a-shape.md"} <= {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_blocks_run_in_order(page, monkeypatch):
+    monkeypatch.chdir(ROOT)  # commands and paths on the pages are those of a checkout
+    text = page.read_text(encoding="utf-8")
+    names: dict[str, object] = {"__name__": f"docs_{page.stem.replace('-', '_')}"}
+    for found in BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start(1))
+        source = "\n" * line + found[1]  # a failure then names the page's own line
+        exec(compile(source, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_links_to_exists(page):
+    text = page.read_text(encoding="utf-8")
+    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_the_example_file_is_the_one_on_the_page():
+    example = (ROOT / "examples" / "my_shapes.py").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "writing-a-shape.md").read_text(encoding="utf-8")
+    shown = BLOCK.search(page)
+    assert shown is not None
+    assert example.endswith(shown[1])
