@@ -45,8 +45,9 @@ def shapes(as_json: Json = False) -> None:
         for entry in entries:
             needs = ", ".join(entry["needs"])
             parameters = ", ".join(f"{k}={v}" for k, v in entry["parameters"].items())
-            table.add_row(entry["number"], f"[bold]{entry['name']}[/]", parameters, _escape(entry["formula"]),
-                          needs, _escape(entry["reference"]))  # fmt: skip
+            formula, reference = _escape(entry["formula"]), _escape(entry["reference"])
+            name = f"[bold]{entry['name']}[/]"
+            table.add_row(entry["number"], name, parameters, formula, needs, reference)
         console.print(table, "")
     console.print('Write one as "clip(eps=0.3)"; see it with `klip show clip`.')
 

@@ -83,7 +83,8 @@ def trace(
 
 def draw(axes: Axes, curve: Curve, *, color: str, label: str | None = None, **line: Any) -> None:
     """The curve as a line, and each jump as a dotted connector in its colour."""
-    axes.plot(curve.x, curve.y, color=color, label=label, **line)
+    # Unsnapped: rounded to whole pixels, a level line parts from an equal one that also bends.
+    axes.plot(curve.x, curve.y, color=color, label=label, snap=False, **line)
     for jump in curve.jumps:
         axes.plot(
             [jump.at, jump.at], [jump.left, jump.right],

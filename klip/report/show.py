@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -40,6 +41,8 @@ __all__ = ["probe_picture", "save", "show"]
 
 RATIOS: Final = (0.0, 2.0)
 ADVANTAGES: Final = (-2.0, 2.0)
+FARTHEST: Final = 10.0
+"""How far out a probed shape's last jump is looked for."""
 COLUMN: Final = 2.35
 """The width of a shape's column, in inches."""
 
@@ -127,7 +130,7 @@ def _draw_signs(ax: Axes, curves: Mapping[float, Curve]) -> None:
     up, down = curves[1.0], curves[-1.0]
     same = np.isclose(up.y, np.interp(up.x, down.x, down.y), rtol=0, atol=1e-9)
     shared = np.where(same, up.y, np.nan)
-    ax.plot(up.x, shared, color=colour_of(1.0), linestyle=(0, (4, 4)), zorder=2.5)
+    draw(ax, Curve(up.x, shared, ()), color=colour_of(1.0), ls=(0, (4, 4)), zorder=2.5)
 
 
 def _limits(
@@ -138,8 +141,9 @@ def _limits(
     A shape that grows like w^2 then leaves its own panel instead of flattening its neighbours.
     """
     heights = np.concatenate([curve.y for column in columns for curve in column.values()])
-    top = min(max(1.06 * float(np.nanmax(heights)), least), most)
-    bottom = max(min(1.06 * float(np.nanmin(heights)), -least), -most)
+    high, low = float(np.nanmax(heights)), float(np.nanmin(heights))
+    margin = 0.05 * (high - low)
+    top, bottom = min(max(high + margin, least), most), max(min(low - margin, -least), -most)
     return bottom, top
 
 
@@ -154,7 +158,7 @@ def _maps(
     w = np.linspace(max(ratios[0], SMALLEST_RATIO), ratios[1], 401)
     advantage = np.linspace(*ADVANTAGES, 401)
     betas = [values(s, "beta", w[None, :], advantage[:, None], given) for s in shapes]
-    limit = colour_limit(betas)
+    limit = colour_limit(betas, pull=ratios[1] * max(ADVANTAGES))
     for ax, beta in zip(row, betas, strict=True):
         image = ax.imshow(
             beta, extent=(*ratios, *ADVANTAGES), origin="lower", aspect="auto", cmap=BETA_MAP,
@@ -168,20 +172,17 @@ def _maps(
     bar.outline.set_linewidth(0.4)
 
 
-def colour_limit(betas: Sequence[Floats]) -> float:
-    """Where the common colour scale ends: near the largest |beta| of a typical shape.
+def colour_limit(betas: Sequence[Floats], pull: float) -> float:
+    """Where the common colour scale ends: at the largest |beta|, but among several shapes at the
+    largest `pull` |wA| of the unconstrained surrogate.
 
-    The largest of all would do if the shapes were alike. One that grows like w^2 would leave the
-    others blank, so beyond 1.5 times the median of the shapes' 98th percentiles the scale ends
-    and the colour bar has an arrow; unless that would spare only a little.
+    A beta of that size has cancelled the pull altogether; a shape that goes on to ten times as
+    much should not leave the others blank. The colour bar has an arrow where values go beyond.
     """
-    reaches = [float(np.quantile(np.abs(beta), 0.98)) for beta in betas]
-    seen = [reach for reach in reaches if reach > 0]
-    if not seen:
-        return 1.0
-    typical = min(max(seen), 1.5 * float(np.median(seen)))
+    reaches = sorted(float(np.quantile(np.abs(beta), 0.98)) for beta in betas)
+    typical = min(reaches[-1], max(pull, reaches[(len(reaches) - 1) // 2]))
     largest = max(float(np.abs(beta).max()) for beta in betas)
-    return largest if largest <= 1.5 * typical else typical
+    return (largest if largest <= 1.5 * typical else typical) or 1.0
 
 
 def _extend(betas: Sequence[Floats], limit: float) -> Extend:
@@ -192,9 +193,11 @@ def _extend(betas: Sequence[Floats], limit: float) -> Extend:
 
 
 def _title(ax: Axes, shape: Shape, notes: Sequence[str]) -> None:
-    """The shape's spelling, and under it what was assumed."""
-    words = (w.replace("(", "( ") if len(w) > 27 else w for w in str(shape).split())
-    spelled = textwrap.fill(" ".join(words), 27, break_on_hyphens=False).replace("( ", "(")
+    """The shape's spelling, without the folders of a user's file; under it what was assumed."""
+    name = re.sub(r"[^\s(]*/", "", str(shape))
+    words = (re.sub(r"([(:])", r"\1 ", w) if len(w) > 27 else w for w in name.split())
+    lines = textwrap.wrap(" ".join(words), 27, break_on_hyphens=False)
+    spelled = re.sub(r"([(:]) ", r"\1", "\n".join(lines))
     ax.set_title(spelled, pad=6 + 11 * len(notes), fontsize=9)
     if notes:
         ax.annotate(
@@ -268,15 +271,17 @@ _VIEWS: Final[tuple[View, View]] = ("multiplier", "beta")
 def probe_picture(
     points: Mapping[float, tuple[Floats, Floats]], match_shape: Shape | None, title: str
 ) -> Figure:
-    """What a foreign loss does, sample by sample, and the shape that it matches, if any.
+    """What a foreign loss does, sample by sample, and the shape that comes nearest, if any.
 
     `points` has, for each advantage, the ratios `[K]` at which the loss was asked and the
-    multipliers `[K]` that its gradient gave there. Markers are the loss, lines the shape.
+    multipliers `[K]` that its gradient gave there. Markers are the loss, lines the shape. A probe
+    asks far more than a page can hold: of many advantages five are drawn, of ratios those from 0
+    to 2, or to the shape's last jump, and of crowded points one in each place.
     """
     if not points or not all(len(w) for w, _ in points.values()):
         raise KlipError("there are no recovered points to draw")
-    everywhere = np.concatenate([np.asarray(w, dtype=float) for w, _ in points.values()])
-    ratios = (float(everywhere.min()), float(everywhere.max()))
+    advantages = _few(points)
+    ratios = _window(np.concatenate([points[a][0] for a in advantages]), advantages, match_shape)
     with styled():
         fig = figure(7.2, 3.5)
         panels = fig.subplots(1, 2, sharex=True)
@@ -285,24 +290,58 @@ def probe_picture(
             ax.axvline(1.0, color="#9A9A9A", linewidth=0.7, zorder=1)
             ax.set_xlabel("ratio $w$")
         handles = []
-        for i, (advantage, (w, m)) in enumerate(sorted(points.items(), reverse=True)):
-            w, m = np.asarray(w, dtype=float), np.asarray(m, dtype=float)
+        for i, advantage in enumerate(advantages):
+            w, m = _thinned(*points[advantage], ratios)
             colour = colour_of(advantage)
             looks: dict[str, Any] = {
                 "linestyle": "none", "marker": _MARKERS[i % len(_MARKERS)], "markersize": 4.2,
                 "markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 1.0,
             }  # fmt: skip
-            handles.append(Line2D([], [], label=f"$A = {advantage:+g}$", **looks))
+            handles.append(
+                Line2D([], [], label=f"$A = {advantage:{'+g' if advantage else 'g'}}$", **looks)
+            )
             for ax, view, seen in zip(panels, _VIEWS, (m, m - w * advantage), strict=True):
                 if match_shape is not None and ratios[0] < ratios[1]:
                     curve = along_ratio(match_shape, view, advantage, ratios)
                     draw(ax, curve, color=colour, linewidth=1.4, alpha=0.75)
                 ax.plot(w, seen, zorder=3, **looks)
-        if match_shape is not None:
-            label = textwrap.shorten(f"matches {match_shape}", 60)
-            handles.append(Line2D([], [], color=NEUTRAL, linewidth=1.4, label=label))
         for ax, label in zip(panels, _ROWS, strict=False):
             ax.set_ylabel(label)
         fig.suptitle(textwrap.fill(title, 80), fontsize=10, fontweight="bold")
-        fig.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+        lines = f"; lines: {match_shape}" if match_shape is not None else ""
+        fig.legend(
+            handles=handles, loc="outside lower center", ncols=len(handles),
+            title=textwrap.fill(f"markers: the loss{lines}", 90), title_fontsize=8.5,
+        )  # fmt: skip
     return fig
+
+
+def _few(points: Mapping[float, object]) -> list[float]:
+    """At most five advantages, from the largest down: both extremes, those nearest 1 and -1, 0."""
+    if len(points) <= 5:
+        return sorted(points, reverse=True)
+    targets = (max(points), 1.0, 0.0, -1.0, min(points))
+    return sorted({min(points, key=lambda a: abs(a - t)) for t in targets}, reverse=True)
+
+
+def _window(w: Floats, advantages: Sequence[float], shape: Shape | None) -> tuple[float, float]:
+    """The ratios worth drawing: around 1, and as far as something still happens."""
+    low, high = float(np.min(w)), float(np.max(w))
+    top = RATIOS[1]
+    if shape is not None and high > top:
+        ends = (RATIOS[1], min(high, FARTHEST))
+        found = [j.at for a in advantages for j in along_ratio(shape, "multiplier", a, ends).jumps]
+        top = max([top, *(1.2 * at for at in found)])
+    return (low, min(high, top)) if low < top else (low, high)
+
+
+def _thinned(w: Floats, m: Floats, ratios: tuple[float, float]) -> tuple[Floats, Floats]:
+    """The points within the window, no two closer than a marker is wide."""
+    order = np.argsort(w)
+    w, m = np.asarray(w, dtype=float)[order], np.asarray(m, dtype=float)[order]
+    kept, last = [], -np.inf
+    for i in np.flatnonzero((w >= ratios[0]) & (w <= ratios[1])):
+        if w[i] - last >= (ratios[1] - ratios[0]) / 45:
+            kept.append(i)
+            last = w[i]
+    return w[kept], m[kept]

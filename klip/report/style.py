@@ -45,7 +45,6 @@ BETA_MAP: Final = LinearSegmentedColormap.from_list(
 of pure white, so that no colour means no penalty."""
 
 BAND: Final = "#EDEDED"
-GRID: Final = "#E4E4E4"
 
 _NOT_LOOKS = (
     "backend", "interactive", "toolbar", "timezone", "datapath", "docstring", "webagg", "tk.",

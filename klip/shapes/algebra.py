@@ -188,7 +188,7 @@ class MaxAge(Gate, family="gate", requires=["age"], reference="staleness filters
     limit: Parameter = parameter(4.0, at_least=0)
 
     def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return where(context.age > self.limit, 0.0, 1.0)
+        return where(context.age > self.limit, 0.0, 1.0, like=log_ratio)
 
 
 def _behaviour_ratio(context: Context) -> Any:

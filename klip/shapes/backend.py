@@ -19,6 +19,8 @@ import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 
+from klip.errors import KlipError
+
 Array = Any
 """An array of NumPy, JAX or PyTorch, or a number."""
 
@@ -103,7 +105,7 @@ def _like(x: Array, *others: Array) -> Array:
             dtype = other.dtype if xp.isdtype(other.dtype, "real floating") else None
             device = array_api_compat.device(other) if "torch" in xp.__name__ else None
             return xp.asarray(x, dtype=dtype, device=device)
-    return np.asarray(float(x))
+    return x
 
 
 def cast(x: Array, like: Array) -> Array:
@@ -139,16 +141,23 @@ absolute = _elementwise("abs", lambda x, y: np.sign(x))
 sign = _elementwise("sign", lambda x, y: np.zeros_like(x))
 
 
-def where(condition: Array, x: Array, y: Array) -> Array:
-    """`x` where the condition holds, else `y`."""
+def where(condition: Array, x: Array, y: Array, like: Array = 0.0) -> Array:
+    """`x` where the condition holds, else `y`.
+
+    Two plain numbers have no dtype to choose by: then `like` is an array that has it.
+    """
     if isinstance(x, Dual) or isinstance(y, Dual):
         x, y = _dual(x), _dual(y)
         return Dual(
             np.where(condition, x.value, y.value), np.where(condition, x.tangent, y.tangent)
         )
-    if isinstance(condition, bool):
+    if isinstance(condition, (bool, np.bool_)):
         return x if condition else y
-    x, y = _like(x, y, condition), _like(y, x, condition)
+    x, y = _like(x, y, like), _like(y, x, like)
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)):
+        raise KlipError(
+            f"where(condition, {x}, {y}) cannot know its dtype: pass an array, like=advantage"
+        )
     return namespace(condition, x, y).where(condition, x, y)
 
 
@@ -168,9 +177,9 @@ def clip(x: Array, low: Array, high: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x), without overflow on either side."""
-    small = exp(-absolute(x))
-    return where(x >= 0, 1 / (1 + small), small / (1 + small))
+    """1 / (1 + e^-x), without overflow on either side, and with its slope of 1/4 at 0."""
+    falling, rising = exp(-maximum(x, 0.0)), exp(minimum(x, 0.0))
+    return where(x >= 0, 1 / (1 + falling), rising / (1 + rising))
 
 
 def sech2(x: Array) -> Array:

@@ -87,9 +87,9 @@ def _evaluate(text: str) -> Any:
         names |= _user_values(place)
     try:
         tree = ast.parse(_identifiers(expression), mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise KlipError(
-            f"cannot read the shape '{text}'; write name(parameter=number, ...), "
+            f"cannot read the shape {text!r}; write name(parameter=number, ...), "
             'such as "clip(eps=0.2)"'
         ) from None
     return _Reader(text, place, names).read(tree)
@@ -98,7 +98,8 @@ def _evaluate(text: str) -> Any:
 def _identifiers(text: str) -> str:
     """Names as Python's parser takes them: no hyphens inside, no keywords."""
     text = re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", text)
-    return re.sub(r"[A-Za-z_]\w*", lambda m: m[0] + "_" if keyword.iskeyword(m[0]) else m[0], text)
+    words = r"\b(" + "|".join(k for k in keyword.kwlist if k.islower()) + r")\b"
+    return re.sub(words, r"\1_", text)
 
 
 class _Reader:
@@ -112,8 +113,10 @@ class _Reader:
         match node:
             case ast.Constant(value=bool()) | ast.Constant(value=None):
                 pass
-            case ast.Constant(value=int() | float() | str() as constant):
-                return constant
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.Constant(value=str() as word):
+                return word.replace("_", "-")
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
                 return -number
             case ast.Name(id=name):
@@ -124,7 +127,7 @@ class _Reader:
             case ast.BinOp(left=left, op=ast.Mult() | ast.Add() as op, right=right):
                 return self.combine(self.read(left), op, self.read(right))
         raise KlipError(
-            f"cannot read '{ast.unparse(node)}' in the shape '{self.text}'; shapes are made of "
+            f"cannot read '{ast.unparse(node)}' in the shape {self.text!r}; shapes are made of "
             "names, numbers, name(parameter=number), gate * shape and shape + penalty"
         )
 

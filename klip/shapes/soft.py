@@ -25,7 +25,7 @@ from klip.shapes.shape import Band, Shape
 from klip.shapes.value import Parameter, ParameterError, parameter
 
 KLIP = "KLip-PPO, section 5"
-NARROW = 1e-30  # stands for a ramp of width 0: d / NARROW is 0 at d = 0 and beyond 1 for any d > 0
+NARROW = 1e-25  # stands for a ramp of width 0: d / NARROW is 0 at d = 0 and beyond 1 for any d > 0
 
 
 def overshoot(shape: Band, w: Array, advantage: Array) -> Array:
@@ -70,7 +70,7 @@ class Asymmetric(Band, family="soft clip", reference=KLIP):
         self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
     ) -> Array:
         w = ratio(log_ratio)
-        width = where(advantage > 0, self.width_above, self.width_below)
+        width = where(advantage > 0, self.width_above, self.width_below, like=w)
         g = clip(overshoot(self, w, advantage) / maximum(width, NARROW), 0.0, 1.0)
         return w * advantage * (1 - g)
 
@@ -143,7 +143,7 @@ class PPORB(
     def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
         w = ratio(log_ratio)
         bottom, top = self.edges
-        edge = where(advantage > 0, top, bottom)
+        edge = where(advantage > 0, top, bottom, like=advantage)
         back = -self.alpha * w * advantage + (1 + self.alpha) * edge * advantage
         return where(self.killed(w, advantage), back, w * advantage)
 
@@ -261,7 +261,7 @@ class SAPO(
         return 4 / tau * sigmoid(tau * (ratio(log_ratio) - 1)) * advantage
 
     def _tau(self, advantage: Array) -> Array:
-        return where(advantage > 0, self.tau_positive, self.tau_negative)
+        return where(advantage > 0, self.tau_positive, self.tau_negative, like=advantage)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from klip.shapes.backend import (
     Array,
+    cast,
     clip,
     exp,
     log,
@@ -297,5 +298,6 @@ class AgeConditioned(
     def multiplier(
         self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
     ) -> Array:
-        clip = PerSample(eps=ByAge(self.eps, self.half_life, self.floor))
-        return self.discount**context.age * clip.multiplier(log_ratio, advantage, context)
+        region = PerSample(eps=ByAge(self.eps, self.half_life, self.floor))
+        weight = cast(self.discount**context.age, log_ratio)
+        return weight * region.multiplier(log_ratio, advantage, context)

@@ -39,7 +39,12 @@ class FromEnd(Threshold, family="threshold", requires=["position", "length"]):
     count: Parameter = parameter(16.0, at_least=0)
 
     def value(self, context: Context) -> Array:
-        return where(context.position >= context.length - self.count, self.tail, self.body)
+        return where(
+            context.position >= context.length - self.count,
+            self.tail,
+            self.body,
+            like=context.position,
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class ByEntropy(Threshold, family="threshold", requires=["entropy"]):
     cut: Parameter = parameter(1.0)
 
     def value(self, context: Context) -> Array:
-        return where(context.entropy > self.cut, self.above, self.below)
+        return where(context.entropy > self.cut, self.above, self.below, like=context.entropy)
 
 
 @dataclass(frozen=True)

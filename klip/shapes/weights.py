@@ -76,13 +76,13 @@ class GPPO(
     ) -> Array:
         w = ratio(log_ratio)
         bottom, top = self.edges
-        kept = where(advantage > 0, top, bottom)
+        kept = where(advantage > 0, top, bottom, like=w)
         return where(self.killed(w, advantage), kept, w) * advantage
 
     def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
         w = ratio(log_ratio)
         bottom, top = self.edges
-        rescaled = where(advantage > 0, top, bottom) / stop_gradient(w) * w
+        rescaled = where(advantage > 0, top, bottom, like=advantage) / stop_gradient(w) * w
         return where(self.killed(w, advantage), rescaled, w) * advantage
 
 

@@ -6,6 +6,7 @@ arguments, is settled here once: the framework, the order of the arguments, the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -184,7 +185,7 @@ def _run_torch(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[An
         for key, x in arrays.items()
     }
     leaf = tensors["new"].requires_grad_(True)
-    with torch.enable_grad():
+    with torch.enable_grad(), _one_thread(torch):
         out = _ask(box, tensors | {"new": leaf.clone()})
         if not out.requires_grad:
             raise KlipError(
@@ -195,6 +196,17 @@ def _run_torch(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[An
     if gradient is None:
         gradient = torch.zeros_like(leaf)
     return out.detach().double().numpy(), gradient.double().numpy()
+
+
+@contextlib.contextmanager
+def _one_thread(torch: Any) -> Iterator[None]:
+    """Waking a second thread costs a busy machine far more than these few samples do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _run_jax(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[Any, Any]:
@@ -242,4 +254,3 @@ def open_box(function: Any, framework: str, works: Callable[[BlackBox], bool]) -
         f"{words[:300]}); make it run as loss(new_log_probs, old_log_probs, advantages[, mask]) "
         "on arrays [N] or [B, T]"
     ) from refused
-

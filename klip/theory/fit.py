@@ -7,7 +7,6 @@ parameters come from a search along each coordinate and then least squares.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,44 +25,10 @@ from klip.shapes import (
     with_numbers,
 )
 from klip.theory.blackbox import OLD, Floats
-
-Pull = Callable[..., Floats]
-"""(log_ratio, advantage, old_log_prob) -> m."""
+from klip.theory.samples import Samples, points_only
 
 TOLERANCE = 1e-6
 """The largest |difference| / max(1, |m|) of shapes that count as the same."""
-
-LEVELS = (OLD, -0.7, -2.0)
-"""The old log-probabilities at which a pull that depends on them is sampled."""
-
-ADVANTAGES = (-2.0, -1.0, -0.5, -0.3, 0.0, 0.3, 0.5, 1.0, 2.0)
-LOG_RATIOS: Floats = np.linspace(-4.0, 4.0, 161)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """A pull at some points; all arrays `[P]`."""
-
-    log_ratio: Floats
-    advantage: Floats
-    old_log_prob: Floats
-    pull: Floats
-    jumps: Floats  # [J, 3]: log-ratio, advantage, old log-prob
-    by_old: bool  # whether the pull depends on the old log-probability
-
-    @property
-    def context(self) -> Context:
-        """What a shape may know about the samples."""
-        return Context(old_log_prob=self.old_log_prob) if self.by_old else NO_CONTEXT
-
-    def at(self, chosen: Any) -> Samples:
-        """Some of the samples."""
-        parts = (self.log_ratio, self.advantage, self.old_log_prob, self.pull)
-        return Samples(*(part[chosen] for part in parts), self.jumps, self.by_old)
-
-    def changed(self, pull: Floats) -> Samples:
-        """The same points with another pull."""
-        return dataclasses.replace(self, pull=pull)
 
 
 @dataclass(frozen=True)
@@ -83,63 +48,6 @@ class Match:
 
     def __str__(self) -> str:
         return str(self.shape) if self.shape else self.name
-
-
-def sample(pull: Pull, by_old: bool = False) -> Samples:
-    """A pull on the grid, and closely around whatever is steep there."""
-    levels = LEVELS if by_old else (OLD,)
-    grid = np.array([(x, a, o) for o in levels for a in ADVANTAGES for x in LOG_RATIOS if x + o < 0])
-    jumps, steep = _jumps(pull, levels)
-    nearby = [jumps + [[step, 0.0, 0.0]] for step in (-1e-3, -1e-5, 1e-5, 1e-3)]
-    points = np.concatenate([grid, steep, *nearby])
-    values = np.concatenate(
-        [_ask(pull, part) for part in (grid, steep, *nearby) if len(part)] or [np.empty(0)]
-    )
-    fine = np.isfinite(values)
-    return Samples(*points[fine].T, values[fine], jumps, by_old)
-
-
-def _ask(pull: Pull, points: Floats) -> Floats:
-    """The pull at rows of (log-ratio, advantage, old log-prob)."""
-    out = np.empty(len(points))
-    for level in np.unique(points[:, 2]):
-        here = points[:, 2] == level
-        out[here] = pull(points[here, 0], points[here, 1], float(level))
-    return out
-
-
-def _jumps(pull: Pull, levels: tuple[float, ...]) -> tuple[Floats, Floats]:
-    """The points where the pull jumps, and samples of the intervals where it is only steep."""
-    lines = [(a, o) for o in levels for a in (-1.0, 1.0)]
-    starts, ends, owners = [], [], []
-    for a, o in lines:
-        x = np.arange(-256, min(256, int(-o * 64) - 1) + 1) / 64.0
-        m = pull(x, np.full_like(x, a), o)
-        change = np.abs(np.diff(m)) / np.maximum(1.0, np.exp(x[:-1]))
-        around = np.maximum(*(np.pad(change, 2, mode="edge")[i : i + change.size] for i in (0, 4)))
-        for i in np.flatnonzero((change > 1e-4) & (change > 3 * around)):
-            starts.append(x[i]), ends.append(x[i + 1]), owners.append((a, o))
-    if not starts:
-        return np.empty((0, 3)), np.empty((0, 3))
-    low, high, owner = np.array(starts), np.array(ends), np.array(owners)
-    first = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, 33)
-    steps = np.linspace(0.0, 1.0, 65)
-    rows = np.arange(low.size)
-    for _ in range(6):  # 64^-6 of 1/64 is 2e-13
-        x = low[:, None] + (high - low)[:, None] * steps
-        m = _rows(pull, x, owner)
-        step = np.argmax(np.abs(np.diff(m)), axis=1)
-        low, high = x[rows, step], x[rows, step + 1]
-    left = np.abs(m[rows, step + 1] - m[rows, step])
-    sudden = left > 1e-4 * np.exp(low)
-    jumps = np.column_stack([(low + high) / 2, owner])[sudden]
-    steep = [(x, *o) for line, o in zip(first[~sudden], owner[~sudden], strict=True) for x in line]
-    return jumps, np.array(steep).reshape(-1, 3)
-
-
-def _rows(pull: Pull, x: Floats, owner: Floats) -> Floats:
-    points = np.column_stack([x.ravel(), np.repeat(owner, x.shape[1], axis=0)])
-    return _ask(pull, points).reshape(x.shape)
 
 
 def match(samples: Samples, tolerance: float = TOLERANCE) -> Match:
@@ -210,11 +118,17 @@ def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
     few = samples.at(_thin(samples))
     names, start, least = _coordinates(default)
     theta = start
+
+    def misfit(row: Floats) -> float:
+        return float(_misfit(_residuals(default, names, row[None], few))[0])
+
     for _ in range(2 if names else 0):
         theta = _search(default, names, theta, least, few)
-        if _misfit(_residuals(default, names, theta[None], few))[0] < tolerance / 10:
+        if misfit(theta) < tolerance / 10:
             break
         theta = _polish(default, names, theta, least, few)
+        if misfit(theta) > 0.1:
+            break
     shape = _tidy(default, names, theta, samples, tolerance)
     plain = numbers(default)
     odd = sum(plain.get(key) != value for key, value in numbers(shape).items())
@@ -260,7 +174,8 @@ def _residuals(shape: Shape, names: list[str], thetas: Floats, samples: Samples)
     with np.errstate(all="ignore"):
         m = varied.multiplier(samples.log_ratio[None], samples.advantage[None], samples.context)
         r = (m - samples.pull) / np.maximum(1.0, np.abs(samples.pull))
-    return np.nan_to_num(r, nan=1e6, posinf=1e6, neginf=-1e6)
+    out: Floats = np.nan_to_num(r, nan=1e6, posinf=1e6, neginf=-1e6)
+    return out
 
 
 def _misfit(residuals: Floats) -> Floats:
@@ -275,9 +190,10 @@ def _search(
     """Each parameter in turn, among values that the jumps suggest and a coarse range."""
     for _ in range(2):
         for i in range(len(names)):
-            values = _guesses(theta[i], least[i], samples.jumps)
-            if samples.by_old:
-                values = np.concatenate([values, _crossings(shape, names, theta, i, samples)])
+            values = _guesses(theta[i], least[i], samples)
+            if shape.needs:
+                crossings = _crossings(shape, names, theta, i, samples)
+                values = np.concatenate([values, crossings[crossings >= least[i]]])
             rows = np.repeat(theta[None], values.size, axis=0)
             rows[:, i] = values
             rows = rows[[_build(shape, names, row) is not None for row in rows]]
@@ -285,21 +201,21 @@ def _search(
     return theta
 
 
-def _guesses(now: float, least: float, jumps: Floats) -> Floats:
-    w = np.exp(jumps[:, 0])
-    scale = now if now > 0 else 0.1
-    coarse = scale * np.geomspace(1 / 32, 32, 31)
-    every = np.unique(np.concatenate([coarse, abs(w - 1), w, 1 / w, 1 / w - 1, [0.0]]))
+def _guesses(now: float, least: float, samples: Samples) -> Floats:
+    """The value itself, its multiples, and what jumps and bends are: radii, caps and widths."""
+    w = np.exp(np.concatenate([samples.jumps[:, 0], np.unique(samples.bends)[:16]]))
+    coarse = (now if now > 0 else 0.1) * np.geomspace(1 / 32, 32, 31)
+    apart = np.abs(w[:, None] - w).ravel()
+    parts = [coarse, np.abs(w - 1), w, 1 / w, 1 / w - 1, apart[apart < 1], np.zeros(1)]
+    every = np.unique(np.concatenate(parts))
     return np.concatenate([[now], every[every >= least]])
 
 
-def _crossings(
-    shape: Shape, names: list[str], theta: Floats, i: int, samples: Samples
-) -> Floats:
+def _crossings(shape: Shape, names: list[str], theta: Floats, i: int, samples: Samples) -> Floats:
     """Values of a parameter at which the shape itself jumps where the pull does."""
     found = []
-    for x, a, o in samples.jumps:
-        here = Samples(*(np.array([v]) for v in (x, a, o, 0.0)), samples.jumps, True)
+    for jump in samples.jumps:
+        here = points_only(jump[None])
         low, high = 1e-5, 1e2
         for _ in range(12):
             rows = np.repeat(theta[None], 65, axis=0)
@@ -329,11 +245,15 @@ def _polish(
         change: Floats = ((rows - residuals(x)) / steps[:, None]).T
         return change
 
-    scale = np.maximum(np.abs(theta), 0.01)
-    found = least_squares(
-        residuals, theta, slopes, (least, np.inf), x_scale=scale,
-        ftol=1e-15, xtol=1e-13, gtol=1e-15, max_nfev=30,
-    )  # fmt: skip
+    def descend(x: Floats, precision: float, steps: int) -> Any:
+        return least_squares(
+            residuals, x, slopes, (least, np.inf), x_scale=np.maximum(np.abs(theta), 0.01),
+            ftol=precision, xtol=precision, gtol=precision, max_nfev=steps,
+        )  # fmt: skip
+
+    found = descend(theta, 1e-3, 10)
+    if found.cost < 1e-3 * samples.pull.size:  # it may be this shape
+        found = descend(found.x, 1e-15, 30)
     if _build(shape, names, found.x) is None:
         return theta
     both = np.stack([theta, found.x])
@@ -356,18 +276,19 @@ def _tidy(
     default: Shape, names: list[str], theta: Floats, samples: Samples, tolerance: float
 ) -> Shape:
     """The shape with short numbers, and the default ones, wherever they fit as well."""
-
     _, start, _ = _coordinates(default)
 
     def largest(row: Floats) -> float:
         return float(np.abs(_residuals(default, names, row[None], samples)).max())
 
-    allowed = max(tolerance, largest(theta) * (1 + 1e-9)) if names else 0.0
+    found = largest(theta) if names else 0.0
+    allowed = max(2 * found, 1e-8) if found < tolerance else found
     for i in range(len(names)):
-        for value in (start[i], *(round(theta[i], digits) for digits in (2, 3, 4, 6))):
+        plain = (start[i], 0.0, 1.0)
+        for value in (*plain, *(round(theta[i], digits) for digits in (2, 3, 4, 6, 9, 12))):
             trial = theta.copy()
             trial[i] = value
-            near = abs(value - theta[i]) < 1e-5 * max(1.0, abs(value)) or value == start[i]
+            near = value in plain or abs(value - theta[i]) < 1e-6 * max(1.0, abs(value))
             if near and _build(default, names, trial) and largest(trial) <= allowed:
                 theta = trial
                 break
@@ -378,7 +299,8 @@ def _difference(shape: Shape, samples: Samples) -> Floats:
     with np.errstate(all="ignore"):
         m = shape.multiplier(samples.log_ratio, samples.advantage, samples.context)
         off = np.abs(m - samples.pull) / np.maximum(1.0, np.abs(samples.pull))
-    return np.nan_to_num(off, nan=np.inf)
+    out: Floats = np.nan_to_num(off, nan=np.inf)
+    return out
 
 
 def _same(one: Shape, other: Shape) -> bool:
@@ -386,8 +308,7 @@ def _same(one: Shape, other: Shape) -> bool:
     if any(0 < abs(value) < 1e-5 or abs(value) > 1e5 for value in numbers(one).values()):
         return False
     x, a = np.meshgrid(np.linspace(-19.0, 19.0, 381), [-3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0])
-    old = np.full(x.size, -20.0)
-    wide = Samples(x.ravel(), a.ravel(), old, np.zeros(x.size), np.empty((0, 3)), True)
+    wide = points_only(np.column_stack([x.ravel(), a.ravel(), np.full(x.size, -20.0)]))
     m = one.multiplier(wide.log_ratio, wide.advantage, wide.context)
     return bool(_difference(other, wide.changed(m)).max() <= TOLERANCE)
 

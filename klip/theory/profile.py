@@ -26,6 +26,7 @@ from klip.theory.views import (
     Floats,
     Pull,
     equilibrium,
+    first_zero,
     integral,
     jumps,
     pull_of,
@@ -139,7 +140,7 @@ def profile(subject: Shape | Pull, context: Mapping[str, Any] | None = None) -> 
     all_jumps = tuple(
         Jump(_round(np.exp(x)), a, _round(abs(size))) for a in SIGNS for x, size in breaks[a]
     )
-    sign, changes = _sign(grid, m)
+    sign, changes = _sign(pull, grid, m)
     tail = {a: np.abs(pull(np.array([-20.0, -10.0, 10.0, 20.0]), np.asarray(a))) for a in SIGNS}
     return Profile(
         anchor=_anchor(pull),
@@ -201,18 +202,18 @@ def _drift_nonnegative(pull: Pull, grid: Floats, a: float) -> bool:
 
 
 def _sign(
-    grid: Floats, m: dict[float, Floats]
+    pull: Pull, grid: Floats, m: dict[float, Floats]
 ) -> tuple[Literal["keeps", "zero", "reverses"], tuple[Place, ...]]:
-    order = np.argsort(np.abs(grid), kind="stable")
-    changes, reverses = [], False
+    reverses = any(np.any(m[a] * a < -1e-14 * np.exp(grid)) for a in SIGNS)
+    changes = []
     for a in SIGNS:
-        along = (m[a] * a)[order]
-        tolerance = 1e-14 * np.exp(grid[order])
-        reverses |= bool(np.any(along < -tolerance))
-        gone = np.flatnonzero(along <= tolerance)
-        if gone.size:
-            changes.append(Place(a, _round(np.exp(grid[order][gone[0]]), 5)))
-    return ("reverses" if reverses else "zero" if changes else "keeps"), tuple(changes)
+        for side in SIGNS:
+            distance = first_zero(lambda x, a=a, side=side: a * pull(side * x, np.asarray(a)), FAR)  # type: ignore[misc]
+            if distance is not None:
+                changes.append(Place(a, _round(np.exp(side * distance))))
+    return ("reverses" if reverses else "zero" if changes else "keeps"), tuple(
+        dict.fromkeys(changes)
+    )
 
 
 def _bounded(tail: Floats) -> bool:

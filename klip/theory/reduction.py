@@ -109,7 +109,9 @@ def reduction_of(box: BlackBox, mixes: bool) -> Reduction:
         return Reduction("unknown", batch, token, what)
     if not {batch, token} <= {0, 1}:
         size = "N" if box.layout == FLAT else "the size of the batch"
-        what = f"shrink like 1/{size}^{max(batch, token)}: something that is a mean is divided again"
+        what = (
+            f"shrink like 1/{size}^{max(batch, token)}: something that is a mean is divided again"
+        )
         return Reduction("unknown", batch, token, what)
     return _with_mask(box, found) if box.masked else found
 
@@ -134,13 +136,12 @@ def reference_mask() -> Floats:
 
 def _with_mask(box: BlackBox, found: Reduction) -> Reduction:
     """What the tokens that stay do when others are masked."""
-    log_ratio, advantage = reference_batch(box.layout)
+    _, advantage = reference_batch(box.layout)
+    log_ratio = np.full_like(advantage, 0.05)  # alike, so that no mean of them moves with the mask
     mask = reference_mask()
     full = call(box, log_ratio, advantage).gradient
     part = call(box, log_ratio, advantage, mask=mask).gradient
-    growth = np.array(
-        [_factor(p[:n], f[:n]) for p, f, n in zip(part, full, LENGTHS, strict=True)]
-    )
+    growth = np.array([_factor(p[:n], f[:n]) for p, f, n in zip(part, full, LENGTHS, strict=True)])
     batch, token = found.batch_power, found.token_power
     lengths = np.array(LENGTHS)
 

@@ -178,19 +178,28 @@ def equilibrium(subject: Shape | Pull, advantage: float) -> Equilibrium:
     def outward(distance: Floats) -> Floats:
         return np.asarray(side * pull(side * distance, np.asarray(advantage)))
 
-    grid = np.linspace(0.0, FAR, 4001)
-    strength = outward(grid)
-    gone = np.flatnonzero(strength <= 0)
-    if gone.size == 0:
-        last = strength[-1] if side > 0 else strength[-1] * np.exp(FAR)
+    distance = first_zero(outward, FAR)
+    if distance is None:
+        last = outward(np.asarray(FAR)) * (1.0 if side > 0 else np.exp(FAR))
         return "decays" if last < VANISHED * abs(advantage) else "none"
+    return float(np.round(np.exp(side * distance), 12))
+
+
+def first_zero(function: Callable[[Floats], Floats], limit: float) -> float | None:
+    """The smallest x in [0, limit] at which `function` is no longer positive, if any.
+
+    One that fades until it underflows has none: it was already tiny just before.
+    """
+    grid = np.linspace(0.0, limit, 4001)
+    gone = np.flatnonzero(function(grid) <= 0)
+    if not gone.size:
+        return None
     left, right = grid[max(gone[0] - 1, 0)], grid[gone[0]]
-    if gone[0] and outward(np.asarray(left)) < 1e-12 * abs(advantage):
-        return "decays"  # it reached 0 by underflow, not by crossing it
     for _ in range(60):
         middle = (left + right) / 2
-        if outward(np.asarray(middle)) <= 0:
+        if function(np.asarray(middle)) <= 0:
             right = middle
         else:
             left = middle
-    return float(np.round(np.exp(side * right), 12))
+    faded = right > 0 and function(np.asarray(right * (1 - 1e-3))) < 1e-12
+    return None if faded else float(right)

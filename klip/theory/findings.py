@@ -1,0 +1,239 @@
+"""What is odd about a loss's pull m(w, A), a sentence each: a mistake, or the method's design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from klip.theory.blackbox import BlackBox, Floats, call
+from klip.theory.fit import Match
+from klip.theory.reduction import Coupling, Reduction, reference_batch
+from klip.theory.samples import ADVANTAGES, LOG_RATIOS
+
+Pull = Callable[[Floats, Floats], Floats]
+
+NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a loss that a person should know."""
+
+    code: str
+    message: str
+    by_design: bool = False
+    """Whether the published shape that the loss is does the same."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """M at w = 1, where it should be A."""
+
+    kind: str  # "exact", "gauge", "scale", "flipped" or "broken"
+    constant: float = 0.0  # of a gauge A + c, or of a scale c*A
+
+
+def anchor(pull: Pull, tolerance: float) -> Anchor:
+    """Whether m(1, A) is A, A + c, c*A or something else."""
+    a = np.array([a for a in ADVANTAGES if a])
+    m = pull(np.zeros_like(a), a)
+    scale, offset = float(np.sum(m * a) / np.sum(a * a)), m - a
+
+    def small(x: Floats) -> bool:
+        return bool(np.all(np.abs(x) <= tolerance * np.maximum(1.0, np.abs(m))))
+
+    if not np.all(np.isfinite(m)):
+        return Anchor("broken")
+    if small(offset):
+        return Anchor("exact")
+    if small(offset - offset.mean()):
+        return Anchor("gauge", float(offset.mean()))
+    if small(m - scale * a) and scale:
+        return Anchor("scale" if scale > 0 else "flipped", scale)
+    return Anchor("broken")
+
+
+def pull_at_zero(pull: Pull, tolerance: float) -> tuple[float, float] | None:
+    """(w, m) where a sample without advantage pulls hardest within w = 1/2 .. 2, or anywhere."""
+    m = pull(LOG_RATIOS, np.zeros_like(LOG_RATIOS))
+    m = np.where(np.isfinite(m), m, 0.0)
+    near = np.abs(LOG_RATIOS) < 0.7
+    for x, here in ((LOG_RATIOS[near], m[near]), (LOG_RATIOS, m)):
+        worst = int(np.argmax(np.abs(here)))
+        if abs(here[worst]) > tolerance:
+            return float(np.exp(x[worst])), float(here[worst])
+    return None
+
+
+def dead_regions(pull: Pull) -> list[tuple[float, tuple[float, float]]]:
+    """(A, (from w, to w)) of the pass side on which nothing pulls, beyond a definite edge.
+
+    A gate that fades away has no such edge: 1e-3 before its zeros it is still almost zero.
+    """
+    found = []
+    for a in (1.0, -1.0):
+        distance = np.arange(1, 257) / 64.0
+        dead = _dead(pull, -a * distance, a)
+        if not dead.any():
+            continue
+        first = int(np.argmax(dead))
+        alive_again = np.flatnonzero(~dead[first:])
+        low, high = (distance[first - 1] if first else 0.0), distance[first]
+        for _ in range(7 if first else 0):
+            steps = np.linspace(low, high, 65)
+            edge = int(np.argmax(_dead(pull, -a * steps, a)))
+            low, high = steps[max(edge - 1, 0)], steps[edge]
+        before = np.array([high - 1e-3])
+        if first and abs(pull(-a * before, np.array([a]))[0]) < 1e-5 * np.exp(-a * before)[0]:
+            continue
+        end = distance[first + alive_again[0]] if alive_again.size else np.inf
+        start = high if first else 0.0
+        region = sorted((float(np.exp(-a * start)), float(np.exp(-a * end))))
+        found.append((a, (region[0], region[1])))
+    return found
+
+
+def _dead(pull: Pull, log_ratio: Floats, advantage: float) -> npt.NDArray[np.bool_]:
+    m = pull(log_ratio, np.full_like(log_ratio, advantage))
+    dead: npt.NDArray[np.bool_] = np.abs(m) <= NOTHING * np.exp(log_ratio)
+    return dead
+
+
+def _kill_side_is_dead(pull: Pull) -> bool:
+    return bool(np.all(_dead(pull, np.array([2.0]), 1.0) & _dead(pull, np.array([-2.0]), -1.0)))
+
+
+def of_pull(
+    pull: Pull, match: Match, published: Pull | None, tolerance: float, hint: str
+) -> Iterator[Finding]:
+    """What the pull itself shows; `published` is the shape that the loss is exactly, if any."""
+
+    def finding(code: str, message: str, designed: Callable[[Pull], object]) -> Finding:
+        by_design = published is not None and bool(designed(published))
+        why = f"; that is how {match.name} is defined" if by_design else ""
+        return Finding(code, message + why + ".", by_design)
+
+    here = anchor(pull, tolerance)
+    if here.kind != "exact":
+        yield finding(
+            "anchor", _anchor_message(pull, here) + hint,
+            lambda p: anchor(p, tolerance).kind == here.kind,
+        )  # fmt: skip
+    if idle := pull_at_zero(pull, tolerance):
+        yield finding(
+            "zero-advantage",
+            f"a sample with A = 0 still pulls (m = {idle[1]:.4g} at w = {idle[0]:.3g}), which "
+            "usually comes from a KL, entropy or other penalty inside the policy loss",
+            lambda p: pull_at_zero(p, tolerance),
+        )
+    if here.kind != "flipped" and (dead := dead_regions(pull)):  # else the sides are swapped
+        where = " and ".join(_region(*region) for region in dead)
+        yield finding(
+            "pass-killed",
+            f"samples that would come back towards the old policy get no gradient ({where}), "
+            f"which usually comes from {_dead_cause(pull, len(dead))}",
+            dead_regions,
+        )
+
+
+def _anchor_message(pull: Pull, here: Anchor) -> str:
+    c = here.constant
+    if here.kind == "gauge":
+        return (
+            f"at w = 1 the pull is A {'+' if c > 0 else '-'} {abs(c):.6g} and not A: a gauge, zero "
+            "in expectation at the old policy, which usually comes from a k1 KL or an entropy bonus"
+        )
+    if here.kind == "scale":
+        return (
+            f"at w = 1 the pull is {c:.6g} A and not A, which usually comes from a coefficient on "
+            "the loss or from dividing by a constant"
+        )
+    if here.kind == "flipped":
+        return (
+            f"at w = 1 the pull is {c:.6g} A: minimising this loss lowers the objective, which "
+            "usually comes from a missing minus sign or from exp(old - new) for the ratio"
+        )
+    a = np.array([1.0, -1.0])
+    up, down = pull(np.zeros(2), a)
+    return (
+        f"at w = 1 the pull is {up:.4g} for A = 1 and {down:.4g} for A = -1, neither A, nor a "
+        "multiple of it, nor A plus a constant, which usually comes from transforming advantages"
+    )
+
+
+def _region(a: float, region: tuple[float, float]) -> str:
+    low, high = region
+    if low == 0.0:
+        text = f"w < {high:.4g}"
+    else:
+        text = f"w > {low:.4g}" if np.isinf(high) else f"{low:.4g} < w < {high:.4g}"
+    return f"{text} with A {'>' if a > 0 else '<'} 0"
+
+
+def _dead_cause(pull: Pull, sides: int) -> str:
+    if not _kill_side_is_dead(pull):
+        return "max where min is meant (or min of two losses that are already negated)"
+    if sides == 2:
+        return "clipping the ratio without taking the min with the unclipped term"
+    return "a cap on the ratio, as in dual clip"
+
+
+def not_finite(box: BlackBox, pull: Pull) -> Iterator[Finding]:
+    """The first point, going out from w = 1, where the loss or its gradient is not a number."""
+    x, a = (part.ravel() for part in np.meshgrid(LOG_RATIOS, ADVANTAGES))
+    bad = np.flatnonzero(~np.isfinite(pull(x, a)))
+    if bad.size:
+        first = bad[np.argmin(np.abs(x[bad]))]
+        yield _not_finite("gradient", float(x[first]), float(a[first]), "float64")
+        return
+    shape = reference_batch(box.layout)[0].shape
+    for dtype, far in (("float64", 20.0), ("float32", 20.0), ("float64", 50.0)):
+        for log_ratio in (far, -far):
+            for advantage in (1.0, -1.0, 0.0):
+                points = np.full(shape, log_ratio), np.full(shape, advantage)
+                out = call(box, *points, dtype=dtype)
+                for what, values in (("gradient", out.gradient), ("value", out.value)):
+                    if not np.all(np.isfinite(values)):
+                        yield _not_finite(what, log_ratio, advantage, dtype)
+                        return
+
+
+def _not_finite(what: str, log_ratio: float, advantage: float, dtype: str) -> Finding:
+    return Finding(
+        "not-finite",
+        f"the {what} is NaN or infinite at log w = {log_ratio:.4g}, A = {advantage:g} in {dtype}, "
+        "which usually comes from exp overflowing, also in the branch of a where that is not "
+        "taken: clamp its argument first.",
+    )
+
+
+def of_batch(mix: Coupling, reduction: Reduction, leak: str, normalises: bool) -> Iterator[Finding]:
+    """What shows when a batch grows, mixes or is masked."""
+    if mix.across_batch:
+        cause = "from normalising advantages or weights inside the loss"
+        if normalises:
+            cause = (
+                "from normalising advantages inside the loss (in batches whose advantages already "
+                "have mean 0 and variance 1 it is well-defined, and those were asked)"
+            )
+        yield Finding(
+            "batch-dependent",
+            "a sample's pull changes with the other samples of the batch, which usually comes "
+            f"{cause}.",
+        )
+    elif mix.within_sequence:
+        yield Finding(
+            "batch-dependent",
+            "a token's pull changes with the other tokens of its sequence, which usually comes "
+            "from a sequence-level ratio (GSPO); sequences of one token were asked.",
+        )
+    if reduction.problem:
+        yield Finding("reduction", f"the weights of samples {reduction.problem}.")
+    if leak:
+        yield Finding(
+            "masked-gradient",
+            f"{leak}, which usually comes from reducing before the mask is applied.",
+        )

@@ -1,0 +1,213 @@
+"""The probe: anybody's policy loss in, the trust region that it really is out.
+
+A loss is asked for its gradients and nothing else. They give the pull m(w, A) of one sample, its
+shape in the catalogue, its profile, and what is odd about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from klip.errors import KlipError
+from klip.shapes import NO_CONTEXT, Context, Shape, load_module
+from klip.theory.blackbox import GRID, OLD, Floats, describe, open_box
+from klip.theory.findings import Anchor, Finding, anchor, not_finite, of_batch, of_pull
+from klip.theory.fit import TOLERANCE, Match, match
+from klip.theory.reduction import (
+    Question,
+    coupling,
+    is_elementwise,
+    masked_leak,
+    reduction_of,
+)
+from klip.theory.samples import ADVANTAGES, LOG_RATIOS, Samples, sample
+
+if TYPE_CHECKING:
+    from klip.theory.profile import Profile
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a loss turned out to be."""
+
+    name: str
+    framework: str
+    layout: str
+    reduction: str
+    match: Match
+    findings: list[Finding]
+    depends_on_old: bool
+    """Whether the pull depends on the old log-probability beyond the ratio."""
+    question: Question
+
+    def pull(self, log_ratio: Floats, advantage: Floats) -> Floats:
+        """m at each point, asked of the loss itself; arrays of any shape."""
+        return self.question.pull(log_ratio, advantage)
+
+    @functools.cached_property
+    def profile(self) -> Profile:
+        """The properties of the pull."""
+        from klip.theory.profile import profile
+
+        return profile(self.pull)
+
+    def points(self) -> dict[float, tuple[Floats, Floats]]:
+        """(w, m) along the grid, by advantage, for pictures."""
+        a = np.array(ADVANTAGES)[:, None]
+        lines = self.pull(LOG_RATIOS[None], a)
+        w = np.exp(LOG_RATIOS)
+        return {
+            advantage: (w[np.isfinite(m)], m[np.isfinite(m)])
+            for advantage, m in zip(ADVANTAGES, lines, strict=True)
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, strictly JSON."""
+        found = self.match
+        plain = {
+            "framework": self.framework,
+            "reduction": self.reduction,
+            "match": {
+                "shape": found.name if found.shape else None,
+                "parameters": found.parameters,
+                "max_difference": found.max_difference,
+                "exact": found.exact,
+                "where": found.where,
+                "equivalents": found.equivalents,
+            },
+            "profile": self.profile.as_dict(),
+            "findings": [vars(finding) for finding in self.findings],
+        }
+        return {key: _jsonable(value) for key, value in plain.items()}
+
+
+def _jsonable(x: Any) -> Any:
+    """Plain data without NaN and infinity, which JSON has no words for."""
+    if isinstance(x, Mapping):
+        return {str(key): _jsonable(value) for key, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_jsonable(value) for value in x]
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, float) and not math.isfinite(x):
+        return None if math.isnan(x) else "inf" if x > 0 else "-inf"
+    return x
+
+
+def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
+    """What a policy loss (to be minimised) really is.
+
+    The loss is called as `loss_fn(new_log_probs, old_log_probs, advantages)`, and with a mask if
+    it takes one, on tensors `[N]` or `[B, T]`; its first output counts. Parameters whose names say
+    that the old log-probabilities come first are believed.
+
+    >>> def ppo_loss(new, old, advantages):
+    ...     ratio = jnp.exp(new - old)
+    ...     clipped = jnp.clip(ratio, 0.8, 1.2)
+    ...     return -jnp.minimum(ratio * advantages, clipped * advantages).mean()
+    >>> import jax.numpy as jnp
+    >>> found = probe(ppo_loss, framework="jax")
+    >>> found.match.name, found.match.parameters, found.reduction, found.findings
+    ('clip', {'eps': 0.2}, 'mean', [])
+    """
+    box = open_box(loss_fn, framework, is_elementwise)
+    mix = coupling(box)
+    reduction = reduction_of(box, mix.across_batch)
+    width = 8 if box.layout == GRID and not mix.within_sequence else 1
+    question = Question(box, reduction, width, standardised=mix.across_batch)
+    by_old, noise = _old_dependence(question)
+    tolerance = max(TOLERANCE, 10 * noise)
+    samples = sample(question.pull, by_old)
+    found = match(samples, tolerance)
+    leak = masked_leak(box) if box.masked else ""
+    findings = [
+        *not_finite(box, question.pull),
+        *of_batch(mix, reduction, leak, mix.across_batch and _repeats(question)),
+    ]
+    if not np.any(samples.pull):
+        findings.append(Finding("no-gradient", NO_GRADIENT))
+    else:
+        published = _published(found.shape) if found.exact and found.shape else None
+        hint = "" if published else _hint(question, samples, tolerance)
+        findings += of_pull(question.pull, found, published, tolerance, hint)
+    return Probe(
+        describe(loss_fn), box.framework, box.layout, reduction.name, found, findings, by_old,
+        question,
+    )  # fmt: skip
+
+
+NO_GRADIENT = (
+    "the gradient in the new log-probabilities is zero everywhere, which usually comes from "
+    "detaching the ratio (or stop_gradient) without multiplying by the log-probability."
+)
+
+
+def _old_dependence(question: Question) -> tuple[bool, float]:
+    """Whether m depends on the old log-prob beyond the ratio, and how far its repeats differ."""
+    x, a = np.meshgrid(LOG_RATIOS[LOG_RATIOS < 0.65] + 0.001, [-1.0, 0.0, 1.0])
+    usual = question.pull(x, a, OLD)
+    with np.errstate(invalid="ignore"):
+        change = [np.abs(question.pull(x, a, o) - usual) for o in (-0.7, -2.0)]
+    largest = float(np.nanmax(np.max(change, axis=0) / np.maximum(1.0, np.abs(usual)), initial=0))
+    return largest > 1e-5, min(largest, 1e-5)
+
+
+def _repeats(question: Question) -> bool:
+    """Whether batches of standardised advantages agree on a sample's pull."""
+    x, a = np.linspace(-0.15, 0.15, 20), np.tile([1.0, -0.5, 0.3, -2.0], 5)
+    alone = np.concatenate([question.pull(x[i : i + 5], a[i : i + 5]) for i in range(0, 20, 5)])
+    return bool(np.allclose(question.pull(x, a), alone, rtol=1e-6, atol=1e-6))
+
+
+def _published(shape: Shape) -> Callable[[Floats, Floats], Floats]:
+    """The pull of a catalogue shape."""
+
+    def pull(log_ratio: Floats, advantage: Floats) -> Floats:
+        old = np.minimum(OLD, -log_ratio - 0.5)
+        context = Context(old_log_prob=old) if shape.needs else NO_CONTEXT
+        return np.asarray(shape.multiplier(log_ratio, advantage, context))
+
+    return pull
+
+
+def _hint(question: Question, samples: Samples, tolerance: float) -> str:
+    """What the loss would be but for its scale, its sign or the way round of its ratio."""
+    here: Anchor = anchor(question.pull, tolerance)
+    if here.kind not in ("scale", "flipped"):
+        return ""
+    rescaled = match(samples.changed(samples.pull / here.constant), tolerance)
+    if rescaled.exact:
+        return f"; divided by {here.constant:.6g} it is exactly {rescaled}"
+    if here.kind == "flipped" and not samples.by_old:
+        inverted = match(sample(lambda x, a, o: -question.pull(-x, a)), tolerance)
+        if inverted.exact:
+            return f"; with the ratio the other way round it is exactly {inverted}"
+    return ""
+
+
+def load_loss(spec: str) -> Callable[..., Any]:
+    """The loss at "file.py:function" or "package.module:function"."""
+    place, colon, name = spec.rpartition(":")
+    if not (colon and place and name):
+        raise KlipError(f"cannot read '{spec}'; write file.py:function or package.module:function")
+    scope = vars(load_module(place))
+    if name not in scope:
+        functions = [key for key, value in scope.items() if callable(value) and key[:1] != "_"]
+        near = difflib.get_close_matches(name, functions, 3, 0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(functions)}"
+        raise KlipError(f"{place} has no '{name}'; {hint}")
+    if not callable(scope[name]):
+        kind = type(scope[name]).__name__
+        raise KlipError(f"{spec} is not callable but a {kind}; give the name of a function")
+    loss: Callable[..., Any] = scope[name]
+    return loss
+
+
+__all__ = ["Finding", "Match", "Probe", "load_loss", "probe"]

@@ -1,0 +1,28 @@
+"""Hands every shape to the tests that ask for one: shipped, composed, and a user's."""
+
+from pathlib import Path
+
+from klip.shapes import Clip, KLk3, Shape, Truncate, by_sign, catalogue, parse
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_shapes.py"
+
+
+def pytest_generate_tests(metafunc):
+    """`shape`: every one; `published`: those with an objective of their own."""
+    shipped = [cls() for cls in catalogue(Shape).values()]
+    users = [parse(text) for text in (f"{EXAMPLE}:Cauchy", *metafunc.config.getoption("--shape"))]
+    composed = [
+        Truncate(cap=2.0) * Clip() + KLk3(b=0.1),
+        by_sign(Clip(), KLk3(b=0.5)),
+        parse("clip(eps=by-age(fresh=0.2, half_life=4.0))"),
+        parse("ramp(eps=by-position(start=0.3, end=0.1), width=0.05)"),
+        parse("aspo(eps=by-entropy(below=0.2, above=0.4))"),
+        parse("max-age(limit=4) * dual-clip"),
+        parse("topr(sign=reward)"),
+        parse("truly-ppo(estimator=k3)"),
+    ]
+    if "shape" in metafunc.fixturenames:
+        metafunc.parametrize("shape", [*shipped, *users, *composed], ids=lambda s: s.name)
+    if "published" in metafunc.fixturenames:
+        with_objective = [s for s in [*shipped, *users, *composed] if "objective" in s.definitions]
+        metafunc.parametrize("published", with_objective, ids=lambda s: s.name)

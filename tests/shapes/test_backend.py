@@ -1,0 +1,91 @@
+"""One file knows the frameworks apart: ties, saturation, autodiff of NumPy, dtypes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klip.errors import KlipError
+from klip.shapes import backend
+from klip.shapes.backend import clip, derivative, maximum, minimum, ratio, stop_gradient, where
+
+torch = pytest.importorskip("torch")
+TO = {"numpy": np.asarray, "jax": jnp.asarray, "torch": torch.tensor}
+every_framework = pytest.mark.parametrize("to", TO.values(), ids=TO.keys())
+
+FORMULAS = {
+    "polynomial": lambda x: 3 * x * x - x / 4 + 1 / (2 + x * x) + (1 - x) ** 3,
+    "exp and log": lambda x: backend.exp(-x) * backend.log(2 + backend.exp(x)),
+    "log1p and expm1": lambda x: backend.log1p(x * x) + backend.expm1(x / 2),
+    "sqrt and tanh": lambda x: backend.sqrt(1 + x * x) * backend.tanh(x),
+    "sigmoid": lambda x: backend.sigmoid(3 * x),
+    "sech2": lambda x: backend.sech2(x),
+    "absolute and sign": lambda x: backend.absolute(x - 0.3) * backend.sign(x + 0.1),
+    "pieces": lambda x: where(x > 0.5, x * x, minimum(maximum(x, -1.0), 0.4) + clip(x, -0.3, 0.2)),
+    "constant part": lambda x: x * stop_gradient(x * x),
+    "number first": lambda x: 1.0 - 2.0 / (3.0 + x) + x * np.float32(2.0),
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS.keys())
+@given(x=st.lists(st.floats(-3, 3), min_size=1, max_size=8))
+def test_numpy_differentiates_as_jax_does(formula, x):
+    """The dual numbers against JAX's autodiff, on what objectives are made of."""
+    x = np.array(x)
+    with jax.enable_x64(True):
+        expected = np.asarray(derivative(formula, jnp.asarray(x)))
+    np.testing.assert_allclose(derivative(formula, x), expected, rtol=1e-12, atol=1e-12)
+
+
+@every_framework
+def test_ties_go_to_the_first_argument(to):
+    """At equal arguments the gradient is that of the first: the strict partition's choice."""
+    x = to([1.0, 1.0])
+    assert np.asarray(derivative(lambda v: minimum(v * 3, v * 0 + 3), x)).tolist() == [3, 3]
+    assert np.asarray(derivative(lambda v: maximum(v * 0 + 3, v * 3), x)).tolist() == [0, 0]
+    assert np.asarray(derivative(lambda v: clip(v, 0.5, 1.0), x)).tolist() == [1, 1]
+
+
+@every_framework
+def test_ratio_saturates_in_value_and_moves_on_in_gradient(to):
+    """Beyond the limit w stays e^20, and dw/dl is still w: gradient and multiplier agree."""
+    x = to([19.0, 25.0, -25.0])
+    expected = np.exp([19.0, 20.0, -20.0])
+    np.testing.assert_allclose(np.asarray(ratio(x)), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(derivative(ratio, x)), expected, rtol=1e-6)
+
+
+@every_framework
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtypes_are_kept(to, dtype):
+    """Plain numbers take the arrays' dtype, in every function."""
+    with jax.enable_x64(True):
+        x = to(np.array([0.1, -0.2], dtype=dtype))
+        for formula in FORMULAS.values():
+            if formula is not FORMULAS["number first"]:
+                assert str(formula(x).dtype).endswith(dtype)
+                assert str(derivative(formula, x).dtype).endswith(dtype)
+
+
+def test_where_of_two_numbers_asks_for_a_dtype():
+    """A silent float64 (NumPy) or float32 (PyTorch) would be worse than a question."""
+    x = np.array([1.0, -1.0], dtype=np.float32)
+    with pytest.raises(KlipError, match="like=advantage"):
+        where(x > 0, 0.1, 0.2)
+    assert where(x > 0, 0.1, 0.2, like=x).dtype == np.float32
+
+
+def test_plain_numbers_give_plain_numbers():
+    assert ratio(0.0) == 1.0
+    assert where(True, 2.0, 3.0) == 2.0
+    assert backend.sigmoid(-1000.0) == 0.0
+
+
+def test_torch_gradients_are_taken_even_under_no_grad():
+    """Diagnostics are often computed there; a shape's own autodiff must not care."""
+    with torch.no_grad():
+        slope = derivative(lambda v: v * v, torch.tensor([3.0]))
+    assert slope.item() == 6.0
+    assert not slope.requires_grad

@@ -1,0 +1,158 @@
+"""The spelling of shapes: what is read, what is refused, and how."""
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klip.errors import KlipError
+from klip.shapes import (
+    AdaptiveKL,
+    ByAge,
+    Clip,
+    ClipHigher,
+    ImportanceSampling,
+    KLk3,
+    NameUnknown,
+    Ramp,
+    TrulyPPO,
+    Truncate,
+    by_sign,
+    parse,
+    parse_shape,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("clip", Clip()),
+        ("clip()", Clip()),
+        ("clip(0.3)", Clip(eps=0.3)),
+        ("clip(eps=0.3)", Clip(eps=0.3)),
+        (" clip( low=0.2 , high=0.28 ) ", Clip(low=0.2, high=0.28)),
+        ("clip-higher", ClipHigher()),
+        ("clip_higher", ClipHigher()),
+        ("is", ImportanceSampling()),
+        ("truly-ppo(estimator=k3)", TrulyPPO(estimator="k3")),
+        ("truly-ppo(estimator='closed-form')", TrulyPPO()),
+        ("truly-ppo(estimator=closed-form)", TrulyPPO()),
+        ("truncate(cap=2) * clip + kl-k3(b=0.1)", Truncate(cap=2) * Clip() + KLk3(b=0.1)),
+        ("truncate * (clip + kl-k3)", Truncate() * (Clip() + KLk3())),
+        ("by-sign(clip, ramp(width=0.1))", by_sign(Clip(), Ramp(width=0.1))),
+        ("clip(eps=by-age(fresh=0.2))", Clip(eps=ByAge(fresh=0.2))),
+        ("adaptive-kl(shape=kl-k3(b=2), target=0.01)", AdaptiveKL(shape=KLk3(b=2), target=0.01)),
+    ],
+)
+def test_what_is_read(text, value):
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clap", "did you mean clip"),
+        ("CLIP(eps=0.2)", "did you mean clip"),
+        ("zzzzzz", "klip shapes"),
+        ("", "cannot read the shape"),
+        ("clip(eps=0.2", "cannot read the shape"),
+        ("clip(eps=0.2) - kl", "cannot read"),
+        ("clip(eps=1/5)", "cannot read '1 / 5'"),
+        ("clip(eps=None)", "cannot read 'None'"),
+        ("clip(epsilon=0.2)", "no parameter 'epsilon'.*it has eps, low, high"),
+        ("clip(0.2, eps=0.2)", "no parameter 'eps'"),
+        ("spo(1, 2, 3)", "no parameter '2'"),
+        ("clip(eps=wide)", "eps='wide' must be a number"),
+        ("clip * spo", "cannot combine"),
+        ("truncate", "is a gate, not a shape"),
+        ("by-age(fresh=1)", "is a threshold, not a shape"),
+        ("by-sign(clip)", "cannot build by-sign"),
+        ("__import__('os')", "no shape is called"),
+        ("clip.__class__", "cannot read"),
+        ("no_such_file.py:MyShape", "no file no_such_file.py"),
+        ("no_such_module:MyShape", "does not import"),
+    ],
+)
+def test_what_is_refused(text, message):
+    """One line that says what to do, never another kind of exception."""
+    with pytest.raises(KlipError, match=message) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30) | st.text("clipeps-_=().,:*+ 019'", max_size=20))
+def test_any_text_is_read_or_refused(text):
+    """Whatever is typed: a shape that spells itself the same way, or a line of explanation."""
+    refusal = None
+    try:
+        value = parse(text)
+    except KlipError as error:
+        refusal = str(error)
+    if refusal is None:
+        assert parse(str(value)) == value
+    else:
+        assert "\n" not in refusal
+
+
+def test_a_controller_stands_for_its_first_shape():
+    assert str(parse_shape("adaptive-kl")) == "kl(b=1.0)"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+MINE = """
+    from dataclasses import dataclass
+    from klip.shapes import Shape, ratio
+
+    @dataclass(frozen=True)
+    class Halved(Shape):
+        by: float = 0.5
+
+        def beta(self, log_ratio, advantage, context):
+            return -self.by * ratio(log_ratio) * advantage
+"""
+
+
+def test_a_users_file(write):
+    """From a file, with parameters, with the catalogue's own names beside it."""
+    path = write(MINE)
+    shape = parse(f"{path}:Halved(by=0.25)")
+    assert float(shape.multiplier(0.0, 1.0)) == 0.75
+    assert str(shape) == f"{path}:Halved(by=0.25)"
+    assert parse(str(shape)) == shape
+    total = parse(f"{path}:truncate(cap=2) * Halved")
+    assert total.needs == {"behaviour_log_ratio"}
+
+
+def test_a_users_module(write, monkeypatch):
+    path = write(MINE, "klip_test_module.py")
+    monkeypatch.syspath_prepend(path.parent)
+    assert parse("klip_test_module:Halved(by=0.1)").by == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import no_such_thing", "does not import .ModuleNotFoundError: No module named"),
+        ("def broken(:", "does not import .SyntaxError"),
+        ("raise RuntimeError('boom')", "does not import .RuntimeError: boom"),
+        ("from klip.shapes import Shape\nclass Half(Shape): pass", "define multiplier"),
+    ],
+)
+def test_a_file_that_does_not_import(write, text, message):
+    with pytest.raises(KlipError, match=message):
+        parse(f"{write(text)}:Halved")
+
+
+def test_a_name_that_the_file_lacks(write):
+    with pytest.raises(NameUnknown, match="did you mean Halved"):
+        parse(f"{write(MINE)}:Halve")

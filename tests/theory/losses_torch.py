@@ -1,0 +1,193 @@
+"""PyTorch policy losses, healthy and broken, each in the hand of a code base that people use."""
+
+import torch
+import torch.nn.functional as F
+
+
+def masked_mean(values, mask, axis=None):
+    return (values * mask).sum(axis=axis) / (mask.sum(axis=axis) + 1e-8)
+
+
+# Healthy
+
+
+def cleanrl_ppo(newlogprob, oldlogprob, mb_advantages, clip_coef=0.2):
+    logratio = newlogprob - oldlogprob
+    ratio = logratio.exp()
+    pg_loss1 = -mb_advantages * ratio
+    pg_loss2 = -mb_advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
+    return torch.max(pg_loss1, pg_loss2).mean()
+
+
+def sb3_ppo(log_prob, old_log_prob, advantages, clip_range=0.3):
+    ratio = torch.exp(log_prob - old_log_prob)
+    policy_loss_1 = advantages * ratio
+    policy_loss_2 = advantages * torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+    return -torch.min(policy_loss_1, policy_loss_2).sum()
+
+
+def verl_clip_higher(log_prob, old_log_prob, advantages, response_mask):
+    """DAPO: token mean, metrics beside the loss, the log-ratio clamped."""
+    negative_approx_kl = torch.clamp(log_prob - old_log_prob, min=-20.0, max=20.0)
+    ratio = torch.exp(negative_approx_kl)
+    pg_losses1 = -advantages * ratio
+    pg_losses2 = -advantages * torch.clamp(ratio, 1 - 0.2, 1 + 0.28)
+    pg_losses = torch.maximum(pg_losses1, pg_losses2)
+    clipfrac = masked_mean(torch.gt(pg_losses2, pg_losses1).float(), response_mask)
+    return masked_mean(pg_losses, response_mask), {"clipfrac": clipfrac.item()}
+
+
+def verl_dual_clip(old_log_prob, log_prob, advantages, response_mask, clip_ratio_c=3.0):
+    """With verl's order of arguments: the old log-probabilities come first."""
+    ratio = torch.exp(log_prob - old_log_prob)
+    pg_losses1 = -advantages * ratio
+    pg_losses2 = -advantages * torch.clamp(ratio, 0.8, 1.2)
+    clip_pg_losses1 = torch.maximum(pg_losses1, pg_losses2)
+    clip_pg_losses2 = torch.min(-advantages * clip_ratio_c, clip_pg_losses1)
+    pg_losses = torch.where(advantages < 0, clip_pg_losses2, clip_pg_losses1)
+    seq_losses = (pg_losses * response_mask).sum(dim=-1)
+    return (seq_losses / response_mask.sum(dim=-1)).mean()
+
+
+def trl_cispo(per_token_logps, old_per_token_logps, advantages, completion_mask):
+    """With TRL's advantages, one for each sequence."""
+    coef = torch.exp(per_token_logps - old_per_token_logps)
+    clamped = torch.clamp(coef, max=5.0).detach()
+    per_token_loss = -clamped * advantages.unsqueeze(1) * per_token_logps
+    mask = completion_mask
+    return ((per_token_loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
+
+
+def spo(new_log_probs, old_log_probs, advantages):
+    ratio = (new_log_probs - old_log_probs).exp()
+    return -(ratio * advantages - advantages.abs() * (ratio - 1) ** 2 / (2 * 0.25))
+
+
+def sapo(new_log_probs, old_log_probs, advantages, mask):
+    """Selects the tokens that are there, so the mask must be boolean."""
+    ratio = torch.exp(new_log_probs - old_log_probs)
+    tau = torch.where(advantages > 0, 1.0, 1.05)
+    gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    return -(gate * advantages)[mask].mean()
+
+
+def ppo_with_k3(logprobs, old_logprobs, advantages, kl_coef=0.04):
+    log_ratio = logprobs - old_logprobs
+    ratio = log_ratio.exp()
+    surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    approx_kl = (ratio - 1) - log_ratio
+    return (-surrogate + kl_coef * approx_kl).mean()
+
+
+def penalised_k3(logprobs, old_logprobs, advantages):
+    log_ratio = logprobs - old_logprobs
+    return (-log_ratio.exp() * advantages + 0.5 * (log_ratio.exp() - 1 - log_ratio)).sum()
+
+
+def gspo(log_prob, old_log_prob, advantages, mask):
+    lengths = mask.sum(-1, keepdim=True).clamp(min=1)
+    log_ratio = ((log_prob - old_log_prob) * mask).sum(-1, keepdim=True) / lengths
+    ratio = torch.exp(log_prob - log_prob.detach() + log_ratio.detach())
+    loss = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return ((loss * mask).sum(-1) / lengths.squeeze(-1)).mean()
+
+
+def dppo_tv(new_log_probs, old_log_probs, advantages):
+    """Kills where the probability itself has moved too far."""
+    moved = (new_log_probs.exp() - old_log_probs.exp()).detach()
+    kill = ((advantages > 0) & (moved > 0.15)) | ((advantages < 0) & (moved < -0.15))
+    ratio = torch.exp(new_log_probs - old_log_probs)
+    return -(ratio * advantages * (~kill)).mean()
+
+
+def half_precision_ppo(new_log_probs, old_log_probs, advantages):
+    """Computes in float32 whatever it is given."""
+    ratio = torch.exp(new_log_probs.float() - old_log_probs.float())
+    surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return -surrogate.mean()
+
+
+# Broken
+
+
+def sign_flipped(new, old, advantages):
+    ratio = torch.exp(new - old)
+    return torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+
+def max_for_min(new, old, advantages):
+    ratio = torch.exp(new - old)
+    return -torch.max(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+
+def strict_clip(new, old, advantages):
+    return -(torch.exp(new - old).clamp(0.8, 1.2) * advantages).mean()
+
+
+def ratio_inverted(new, old, advantages):
+    ratio = torch.exp(old - new)
+    return -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+
+def normalised_inside(new, old, advantages):
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    return cleanrl_ppo(new, old, advantages)
+
+
+def divided_twice(new, old, advantages):
+    return cleanrl_ppo(new, old, advantages) / len(advantages)
+
+
+def padding_counted(new, old, advantages, mask):
+    ratio = torch.exp(new - old)
+    loss = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return (loss * mask).mean()
+
+
+def overflows_unselected(new, old, advantages):
+    """Scopic with a sigmoid by hand: each branch is safe where it is taken, and only there."""
+    x = 4.0 * (torch.exp(new - old) - 1)
+    gate = torch.where(x > 0, 1 / (1 + torch.exp(-x)), torch.exp(x) / (1 + torch.exp(x)))
+    return -(gate * advantages).mean()
+
+
+def regularised(new, old, advantages):
+    """An entropy bonus that found its way into the policy loss."""
+    return cleanrl_ppo(new, old, advantages) + 0.01 * new.mean()
+
+
+def detached_ratio(new, old, advantages):
+    ratio = torch.exp(new - old).detach()
+    loss = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return loss.mean() + 0.0 * new.sum()
+
+
+def doubled(new, old, advantages):
+    return 2 * cleanrl_ppo(new, old, advantages)
+
+
+def mask_ignored(new, old, advantages, mask):
+    return cleanrl_ppo(new, old, advantages) + 0.0 * mask.sum()
+
+
+def positive_only(new, old, advantages):
+    return cleanrl_ppo(new, old, F.relu(advantages))
+
+
+# Not losses
+
+
+def without_grad(new, old, advantages):
+    return cleanrl_ppo(new, old, advantages).detach()
+
+
+def returns_nothing(new, old, advantages):
+    cleanrl_ppo(new, old, advantages)
+
+
+def returns_float(new, old, advantages):
+    return cleanrl_ppo(new, old, advantages).item()
+
+
+def raises(new, old, advantages):
+    raise ValueError("logits must be [B, T, V]")
