@@ -52,14 +52,21 @@ def shapes(as_json: Json = False) -> None:
     console.print('Write one as "clip(eps=0.3)"; see it with `klip show clip`.')
 
 
-def show(names: ShapeNames, output: Output = None, context: Given = (), eps: float = 0.2) -> None:
+def show(
+    names: ShapeNames,
+    output: Output = None,
+    context: Given = (),
+    eps: float = 0.2,
+    upto: float = 2.0,
+) -> None:
     """Draw shapes side by side: multiplier and beta against w, and the beta map.
 
     Args:
         names: shapes, such as clip "ramp(width=0.1)" my_shapes.py:MyShape
         output: file to write: png, svg or pdf
         context: context to assume, such as age=4
-        eps: radius of the band that is shaded
+        eps: radius of the band that is shaded where a shape has none of its own
+        upto: largest ratio to draw
 
     """
     if not names:
@@ -68,9 +75,11 @@ def show(names: ShapeNames, output: Output = None, context: Given = (), eps: flo
         )
     from klip.report.show import save, show
 
+    if upto <= 1:
+        raise KlipError(f"--upto {upto} leaves nothing beyond w = 1 to see: give more than 1")
     chosen = [parse_shape(name) for name in names]
     path = output or Path("-".join(s.name for s in chosen)[:80] + ".png")
-    save(show(chosen, context=_context(context), eps=eps), path)
+    save(show(chosen, context=_context(context), eps=eps, ratios=(0.0, upto)), path)
     print(f"wrote {path}")
 
 

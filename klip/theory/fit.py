@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from klip.shapes import (
@@ -55,7 +56,11 @@ def match(samples: Samples, tolerance: float = TOLERANCE) -> Match:
     if samples.pull.size == 0 or not np.any(samples.pull):
         return Match(None, "none", {}, 0.0, False, (1.0, 0.0), [])
     candidates = _candidates(samples.by_old)
-    found = [_fit(shape, samples, tolerance) for shape in candidates]
+    found: list[_Fit] = []
+    for needy in (True, False):  # first those that the old log-prob may explain
+        if not any(fit.exact for fit in found):
+            some = [shape for shape in candidates if bool(shape.needs) == needy]
+            found += [_fit(shape, samples, tolerance) for shape in some]
     if not any(fit.exact for fit in found):
         found += _sums(candidates, samples, tolerance)
     exact = [fit for fit in found if fit.exact]
@@ -122,11 +127,13 @@ def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
     def misfit(row: Floats) -> float:
         return float(_misfit(_residuals(default, names, row[None], few))[0])
 
-    for _ in range(2 if names else 0):
+    for _ in range(3 if names else 0):
         theta = _search(default, names, theta, least, few)
         if misfit(theta) < tolerance / 10:
             break
-        theta = _polish(default, names, theta, least, few)
+        for free in (~_pinned(theta, samples.jumps), np.full(len(names), True)):
+            if free.any() and misfit(theta) >= tolerance / 10:
+                theta = _polish(default, names, theta, least, few, free)
         if misfit(theta) > 0.1:
             break
     shape = _tidy(default, names, theta, samples, tolerance)
@@ -190,7 +197,7 @@ def _search(
     """Each parameter in turn, among values that the jumps suggest and a coarse range."""
     for _ in range(2):
         for i in range(len(names)):
-            values = _guesses(theta[i], least[i], samples)
+            values = _guesses(theta, i, least[i], samples)
             if shape.needs:
                 crossings = _crossings(shape, names, theta, i, samples)
                 values = np.concatenate([values, crossings[crossings >= least[i]]])
@@ -201,12 +208,13 @@ def _search(
     return theta
 
 
-def _guesses(now: float, least: float, samples: Samples) -> Floats:
-    """The value itself, its multiples, and what jumps and bends are: radii, caps and widths."""
+def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
+    """The value itself, its multiples, its fellows, and what jumps and bends may stand for."""
+    now = theta[i]
     w = np.exp(np.concatenate([samples.jumps[:, 0], np.unique(samples.bends)[:16]]))
     coarse = (now if now > 0 else 0.1) * np.geomspace(1 / 32, 32, 31)
     apart = np.abs(w[:, None] - w).ravel()
-    parts = [coarse, np.abs(w - 1), w, 1 / w, 1 / w - 1, apart[apart < 1], np.zeros(1)]
+    parts = [theta, coarse, np.abs(w - 1), w, 1 / w, 1 / w - 1, apart[apart < 1], np.zeros(1)]
     every = np.unique(np.concatenate(parts))
     return np.concatenate([[now], every[every >= least]])
 
@@ -230,33 +238,47 @@ def _crossings(shape: Shape, names: list[str], theta: Floats, i: int, samples: S
     return np.array(found)
 
 
+def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
+    """Which parameters are at a jump: better known already than least squares could tell."""
+    w = np.exp(jumps[:, 0])
+    places = np.concatenate([np.abs(w - 1), w, 1 / w, 1 / w - 1])
+    near: npt.NDArray[np.bool_] = np.abs(theta[:, None] - places) < 1e-9
+    return near.any(axis=1)
+
+
 def _polish(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples
-) -> Floats:
-    """Least squares from there; parameters that only place jumps stay where they are."""
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples,
+    free: npt.NDArray[np.bool_],
+) -> Floats:  # fmt: skip
+    """Least squares from there, in the free parameters."""
+
+    def full(x: Floats) -> Floats:
+        rows = np.tile(theta, (*x.shape[:-1], 1))
+        rows[..., free] = x
+        return rows
 
     def residuals(x: Floats) -> Floats:
-        row: Floats = np.clip(_residuals(shape, names, x[None], samples)[0], -1e3, 1e3)
-        return row
+        rows = np.clip(_residuals(shape, names, np.atleast_2d(full(x)), samples), -1e3, 1e3)
+        return rows[0] if x.ndim == 1 else rows
 
     def slopes(x: Floats) -> Floats:
         steps = 1e-7 * np.maximum(np.abs(x), 1e-2)
-        rows = np.clip(_residuals(shape, names, x + np.diag(steps), samples), -1e3, 1e3)
-        change: Floats = ((rows - residuals(x)) / steps[:, None]).T
+        change: Floats = ((residuals(x + np.diag(steps)) - residuals(x)) / steps[:, None]).T
         return change
 
     def descend(x: Floats, precision: float, steps: int) -> Any:
         return least_squares(
-            residuals, x, slopes, (least, np.inf), x_scale=np.maximum(np.abs(theta), 0.01),
+            residuals, x, slopes, (least[free], np.inf), x_scale=np.maximum(np.abs(x), 0.01),
             ftol=precision, xtol=precision, gtol=precision, max_nfev=steps,
         )  # fmt: skip
 
-    found = descend(theta, 1e-3, 10)
+    found = descend(theta[free], 1e-3, 10)
     if found.cost < 1e-3 * samples.pull.size:  # it may be this shape
         found = descend(found.x, 1e-15, 30)
-    if _build(shape, names, found.x) is None:
+    polished = full(found.x).ravel()
+    if _build(shape, names, polished) is None:
         return theta
-    both = np.stack([theta, found.x])
+    both = np.stack([theta, polished])
     better: Floats = both[np.argmin(_misfit(_residuals(shape, names, both, samples)))]
     return better
 

@@ -11,8 +11,8 @@ tried is a `Claim`, so that a wrong coefficient or a wrong partition can be hand
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from klip.shapes import Array, Clip, ClipPhi, PerSample, ratio, stop_gradient
-from klip.theory.networks import categorical_problem, gaussian_problem, worst_gradient_difference
+from klip.theory.networks import (
+    Problem,
+    categorical_problem,
+    gaussian_problem,
+    worst_gradient_difference,
+)
 from klip.theory.partition import Partition, partition
 
 EPS = 0.2
@@ -84,8 +89,16 @@ class Certificate:
         return {"ok": self.ok, "checks": checks, "versions": self.versions}
 
 
-def verify(claim: Claim | None = None, samples: int = 1 << 20, seed: int = 0) -> Certificate:
-    """Try both theorems on `samples` samples, and on a quarter as many through each network."""
+def verify(
+    claim: Claim | None = None,
+    samples: int = 1 << 20,
+    seed: int = 0,
+    minibatches: tuple[int, ...] = ODD_BATCHES,
+) -> Certificate:
+    """Try both theorems on `samples` samples, and on a quarter as many through each network.
+
+    `minibatches` are the sizes over which whole minibatch gradients are compared too.
+    """
     claim = claim or Claim()
     log_ratio, advantage = draw(samples, seed)
     checks = [
@@ -93,11 +106,11 @@ def verify(claim: Claim | None = None, samples: int = 1 << 20, seed: int = 0) ->
         _partition_check(claim, log_ratio, advantage),
         *_theorem_1(claim, log_ratio, advantage),
         *_theorem_2(log_ratio, advantage),
-        *_bits(claim, log_ratio, advantage),
+        *_bits(claim, log_ratio, advantage, minibatches),
     ]
     with jax.enable_x64(True):
         for problem in (gaussian_problem, categorical_problem):
-            checks += _through_network(claim, problem(samples // 4, seed))
+            checks += _through_network(claim, problem(samples // 4, seed), minibatches)
     versions = {"jax": jax.__version__, "numpy": np.__version__}
     return Certificate(tuple(checks), versions)
 
@@ -211,7 +224,9 @@ def _relative(difference: Array, scale: Array, where: Array) -> float:
     return float(worst) if bool(jnp.isfinite(worst)) else float("inf")
 
 
-def _bits(claim: Claim, log_ratio: Array, advantage: Array) -> Iterator[Check]:
+def _bits(
+    claim: Claim, log_ratio: Array, advantage: Array, batches: tuple[int, ...]
+) -> Iterator[Check]:
     """The three routes to the multiplier in float32, bit for bit, edges included."""
     routes = (Clip(eps=EPS).multiplier, ClipPhi(eps=EPS).multiplier, claim.multiplier)
     x, a = log_ratio.astype(np.float32), advantage.astype(np.float32)
@@ -220,13 +235,13 @@ def _bits(claim: Claim, log_ratio: Array, advantage: Array) -> Iterator[Check]:
         "JAX": lambda route, x, a: route(jnp.asarray(x), jnp.asarray(a)),
         "JAX, compiled": lambda route, x, a: jax.jit(route)(jnp.asarray(x), jnp.asarray(a)),
     }
-    if importlib.util.find_spec("torch") is not None:
+    with contextlib.suppress(ModuleNotFoundError):  # PyTorch is an extra
         import torch
 
         frameworks["PyTorch"] = lambda route, x, a: route(torch.tensor(x), torch.tensor(a))
     for name, run in frameworks.items():
         different = 0
-        sizes = ODD_BATCHES if "compiled" in name else ODD_BATCHES[-1:]
+        sizes = batches if "compiled" in name else batches[-1:]
         for size in (*(n for n in sizes if n < x.size), x.size):
             first, *others = (
                 np.asarray(run(route, x[:size], a[:size])).view(np.int32) for route in routes
@@ -236,14 +251,16 @@ def _bits(claim: Claim, log_ratio: Array, advantage: Array) -> Iterator[Check]:
                     different == 0, x.size, different, 0)  # fmt: skip
 
 
-def _through_network(claim: Claim, problem: Any) -> Iterator[Check]:
+def _through_network(
+    claim: Claim, problem: Problem, minibatches: tuple[int, ...]
+) -> Iterator[Check]:
     log_ratio, worst, samples = worst_gradient_difference(
         problem, clip_objective, claim.surrogate, on_edge
     )
     yield from _corners(f"through a {problem.name} network", log_ratio, problem.advantage)
     yield Check(f"theorem 1 per sample through a {problem.name} network, float64",
                 worst <= DOUBLE, samples, worst, DOUBLE)  # fmt: skip
-    for size in ODD_BATCHES:
+    for size in minibatches:
         worst = problem.take(size).mean_gradient_difference(clip_objective, claim.surrogate)
         yield Check(f"theorem 1 over a minibatch of {size}, {problem.name} network, float64",
                     worst <= DOUBLE, size, worst, DOUBLE)  # fmt: skip
