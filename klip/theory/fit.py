@@ -134,8 +134,10 @@ def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
         for free in (~_pinned(theta, samples.jumps), np.full(len(names), True)):
             if free.any() and misfit(theta) >= tolerance / 10:
                 theta = _polish(default, names, theta, least, few, free)
-        if misfit(theta) > 0.1:
+        if misfit(theta) > 0.03:
             break
+    if isinstance(default, Band) and tolerance / 10 <= misfit(theta) < 0.03:
+        theta = min([theta, *_equal_sides(default, names, theta, least, few)], key=misfit)
     shape = _tidy(default, names, theta, samples, tolerance)
     plain = numbers(default)
     odd = sum(plain.get(key) != value for key, value in numbers(shape).items())
@@ -203,8 +205,8 @@ def _search(
                 values = np.concatenate([values, crossings[crossings >= least[i]]])
             rows = np.repeat(theta[None], values.size, axis=0)
             rows[:, i] = values
-            rows = rows[[_build(shape, names, row) is not None for row in rows]]
-            theta = rows[np.argmin(_misfit(_residuals(shape, names, rows, samples)))]
+            order = np.argsort(_misfit(_residuals(shape, names, rows, samples)), kind="stable")
+            theta = next(row for row in rows[order] if _build(shape, names, row))
     return theta
 
 
@@ -242,8 +244,8 @@ def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
     """Which parameters are at a jump: better known already than least squares could tell."""
     w = np.exp(jumps[:, 0])
     places = np.concatenate([np.abs(w - 1), w, 1 / w, 1 / w - 1])
-    near: npt.NDArray[np.bool_] = np.abs(theta[:, None] - places) < 1e-9
-    return near.any(axis=1)
+    near: npt.NDArray[np.bool_] = np.any(np.abs(theta[:, None] - places) < 1e-9, axis=1)
+    return near
 
 
 def _polish(
@@ -281,6 +283,17 @@ def _polish(
     both = np.stack([theta, polished])
     better: Floats = both[np.argmin(_misfit(_residuals(shape, names, both, samples)))]
     return better
+
+
+def _equal_sides(
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples
+) -> list[Floats]:
+    """The band with one side's radius on both, and the other parameters to suit."""
+    others = np.array([name not in ("low", "high") for name in names])
+    trials = [np.where(others, theta, theta[side]) for side in (0, 1)]
+    if not others.any():
+        return trials
+    return [_polish(shape, names, trial, least, samples, others) for trial in trials]
 
 
 def _build(default: Shape, names: list[str], theta: Floats) -> Shape | None:
