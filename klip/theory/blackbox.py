@@ -50,6 +50,28 @@ class BlackBox:
     mask_name: str = ""
     """The mask's keyword, if it goes by one."""
     boolean_mask: bool = False
+    compiled: bool = False
+    """Whether JAX may compile it; a loss that indexes by its mask cannot be."""
+
+    @functools.cached_property
+    def gradient(self) -> Callable[..., Any]:
+        """The loss and its gradient as a JAX function of its arrays by name."""
+        import jax
+
+        return jax.jit(self._gradient) if self.compiled else self._gradient
+
+    def _gradient(self, arrays: dict[str, Any]) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        def loss(new: Any) -> Any:
+            out = _ask(self, arrays | {"new": new})
+            if not jnp.issubdtype(out.dtype, jnp.floating):
+                raise KlipError(_not_a_loss(self.function, f"values of type {out.dtype}"))
+            return out
+
+        value, pullback = jax.vjp(loss, arrays["new"])
+        return value, pullback(jnp.ones_like(value))[0]
 
     @property
     def masked(self) -> bool:
@@ -79,7 +101,8 @@ def openings(function: Any, framework: str) -> Iterator[BlackBox]:
             raise KlipError(f"{name} is not installed: pip install {name}")
         for layout in (GRID, SEQUENCES, FLAT) if masked else (FLAT, GRID, SEQUENCES):
             for boolean in (False, True) if masked else (False,):
-                yield BlackBox(function, name, layout, order, mask_name, boolean)
+                for compiled in (True, False) if name == "jax" else (False,):
+                    yield BlackBox(function, name, layout, order, mask_name, boolean, compiled)
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
@@ -219,14 +242,7 @@ def _run_jax(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[Any,
             for key, x in arrays.items()
         }
 
-        def loss(new: Any) -> Any:
-            out = _ask(box, inputs | {"new": new})
-            if not jnp.issubdtype(out.dtype, jnp.floating):
-                raise KlipError(_not_a_loss(box.function, f"values of type {out.dtype}"))
-            return out
-
-        value, pullback = jax.vjp(loss, inputs["new"])
-        (gradient,) = pullback(jnp.ones_like(value))
+        value, gradient = box.gradient(inputs)
         return np.asarray(value), np.asarray(gradient)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from klip.theory.blackbox import BlackBox, Floats, call
 from klip.theory.fit import Match
-from klip.theory.reduction import Coupling, Reduction, reference_batch
+from klip.theory.reduction import Coupling, Reduction
 from klip.theory.samples import ADVANTAGES, LOG_RATIOS
 
 Pull = Callable[[Floats, Floats], Floats]
@@ -189,12 +189,14 @@ def not_finite(box: BlackBox, pull: Pull) -> Iterator[Finding]:
         first = bad[np.argmin(np.abs(x[bad]))]
         yield _not_finite("gradient", float(x[first]), float(a[first]), "float64")
         return
-    shape = reference_batch(box.layout)[0].shape
+    here = np.tile([True, False], (4, 3))  # not all alike: a loss may divide by their deviation
     for dtype, far in (("float64", 20.0), ("float32", 20.0), ("float64", 50.0)):
         for log_ratio in (far, -far):
             for advantage in (1.0, -1.0, 0.0):
-                points = np.full(shape, log_ratio), np.full(shape, advantage)
-                out = call(box, *points, dtype=dtype)
+                out = call(
+                    box, np.where(here, log_ratio, 0.0), np.where(here, advantage, 0.5),
+                    dtype=dtype,
+                )  # fmt: skip
                 for what, values in (("gradient", out.gradient), ("value", out.value)):
                     if not np.all(np.isfinite(values)):
                         yield _not_finite(what, log_ratio, advantage, dtype)
@@ -212,24 +214,20 @@ def _not_finite(what: str, log_ratio: float, advantage: float, dtype: str) -> Fi
 
 def of_batch(mix: Coupling, reduction: Reduction, leak: str, normalises: bool) -> Iterator[Finding]:
     """What shows when a batch grows, mixes or is masked."""
-    if mix.across_batch:
-        cause = "from normalising advantages or weights inside the loss"
-        if normalises:
-            cause = (
-                "from normalising advantages inside the loss (in batches whose advantages already "
-                "have mean 0 and variance 1 it is well-defined, and those were asked)"
-            )
-        yield Finding(
-            "batch-dependent",
-            "a sample's pull changes with the other samples of the batch, which usually comes "
-            f"{cause}.",
-        )
-    elif mix.within_sequence:
-        yield Finding(
-            "batch-dependent",
-            "a token's pull changes with the other tokens of its sequence, which usually comes "
-            "from a sequence-level ratio (GSPO); sequences of one token were asked.",
-        )
+    if mix.across_batch or mix.within_sequence:
+        what = "a sample's pull changes with the other samples of the batch"
+        if not mix.across_batch:
+            what = "a token's pull changes with the other tokens of its sequence"
+        cause = "a ratio or weight that is shared by the batch"
+        if mix.by_advantage:
+            cause = "normalising advantages inside the loss"
+            if normalises:
+                cause += (
+                    " (it was asked in batches of mean 0 and variance 1, where that is neutral)"
+                )
+        elif not mix.across_batch:
+            cause = "a sequence-level ratio, as in GSPO (it was asked in sequences of one token)"
+        yield Finding("batch-dependent", f"{what}, which usually comes from {cause}.")
     if reduction.problem:
         yield Finding("reduction", f"the weights of samples {reduction.problem}.")
     if leak:

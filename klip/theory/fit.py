@@ -7,6 +7,7 @@ parameters come from a search along each coordinate and then least squares.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -27,6 +28,9 @@ from klip.shapes import (
 )
 from klip.theory.blackbox import OLD, Floats
 from klip.theory.samples import Samples, points_only
+
+FEATURES = 16
+"""How many jumps, and how many bends, may suggest values of a parameter."""
 
 TOLERANCE = 1e-6
 """The largest |difference| / max(1, |m|) of shapes that count as the same."""
@@ -66,17 +70,19 @@ def match(samples: Samples, tolerance: float = TOLERANCE) -> Match:
     exact = [fit for fit in found if fit.exact]
     best = min(exact, key=lambda f: f.odd) if exact else min(found, key=lambda f: f.distance)
     same = [f.shape for f in exact if f is not best and _same(f.shape, best.shape)]
-    worst = int(np.argmax(_difference(best.shape, samples)))
+    return compare(best.shape, samples, best.exact, [str(shape) for shape in same])
+
+
+def compare(
+    shape: Shape, samples: Samples, exact: bool = False, equivalents: Iterable[str] = ()
+) -> Match:
+    """A shape as the match of the samples."""
+    difference = _difference(shape, samples)
+    worst = int(np.argmax(difference))
     where = (float(np.exp(samples.log_ratio[worst])), float(samples.advantage[worst]))
-    return Match(
-        best.shape,
-        _name(best.shape),
-        _parameters(best.shape),
-        best.largest,
-        best.exact,
-        where,
-        [str(shape) for shape in same],
-    )
+    largest = float(difference[worst])
+    named = _name(shape), _parameters(shape)
+    return Match(shape, *named, largest, exact, where, list(equivalents))
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,8 @@ def _search(
 def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
     """The value itself, its multiples, its fellows, and what jumps and bends may stand for."""
     now = theta[i]
-    w = np.exp(np.concatenate([samples.jumps[:, 0], np.unique(samples.bends)[:16]]))
+    places = [samples.jumps[:FEATURES, 0], np.unique(samples.bends)[:FEATURES]]
+    w = np.exp(np.concatenate(places))
     coarse = (now if now > 0 else 0.1) * np.geomspace(1 / 32, 32, 31)
     apart = np.abs(w[:, None] - w).ravel()
     parts = [theta, coarse, np.abs(w - 1), w, 1 / w, 1 / w - 1, apart[apart < 1], np.zeros(1)]
@@ -224,7 +231,7 @@ def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
 def _crossings(shape: Shape, names: list[str], theta: Floats, i: int, samples: Samples) -> Floats:
     """Values of a parameter at which the shape itself jumps where the pull does."""
     found = []
-    for jump in samples.jumps:
+    for jump in samples.jumps[:FEATURES]:
         here = points_only(jump[None])
         low, high = 1e-5, 1e2
         for _ in range(12):

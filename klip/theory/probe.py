@@ -18,12 +18,13 @@ import numpy as np
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Context, Shape, load_module
 from klip.theory.blackbox import GRID, OLD, Floats, describe, open_box
-from klip.theory.findings import Anchor, Finding, anchor, not_finite, of_batch, of_pull
-from klip.theory.fit import TOLERANCE, Match, match
+from klip.theory.findings import Finding, anchor, not_finite, of_batch, of_pull
+from klip.theory.fit import TOLERANCE, Match, compare, match
 from klip.theory.reduction import (
     Question,
     coupling,
     is_elementwise,
+    is_repeatable,
     masked_leak,
     reduction_of,
 )
@@ -118,24 +119,36 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
     ('clip', {'eps': 0.2}, 'mean', [])
     """
     box = open_box(loss_fn, framework, is_elementwise)
+    if not is_repeatable(box):
+        raise KlipError(
+            f"{describe(loss_fn)} gives different gradients for the same inputs; switch off "
+            "dropout and other randomness in it"
+        )
     mix = coupling(box)
-    reduction = reduction_of(box, mix.across_batch)
+    normalises = mix.by_advantage and (mix.across_batch or mix.within_sequence)
+    reduction = reduction_of(box, mix.across_batch or normalises)
     width = 8 if box.layout == GRID and not mix.within_sequence else 1
-    question = Question(box, reduction, width, standardised=mix.across_batch)
+    question = Question(
+        box, reduction, 0 if normalises and not mix.across_batch else width, normalises
+    )
     by_old, noise = _old_dependence(question)
     tolerance = max(TOLERANCE, 10 * noise)
     samples = sample(question.pull, by_old)
     found = match(samples, tolerance)
-    leak = masked_leak(box) if box.masked else ""
     findings = [
         *not_finite(box, question.pull),
-        *of_batch(mix, reduction, leak, mix.across_batch and _repeats(question)),
-    ]
-    if not np.any(samples.pull):
+        *of_batch(
+            mix, reduction, masked_leak(box) if box.masked else "",
+            normalises and _repeats(question),
+        ),
+    ]  # fmt: skip
+    if samples.pull.size and not np.any(samples.pull):
         findings.append(Finding("no-gradient", NO_GRADIENT))
-    else:
+    elif samples.pull.size:
         published = _published(found.shape) if found.exact and found.shape else None
-        hint = "" if published else _hint(question, samples, tolerance)
+        hint = ""
+        if published is None:
+            hint, found = _but_for_scale(question, samples, tolerance, found)
         findings += of_pull(question.pull, found, published, tolerance, hint)
     return Probe(
         describe(loss_fn), box.framework, box.layout, reduction.name, found, findings, by_old,
@@ -177,19 +190,23 @@ def _published(shape: Shape) -> Callable[[Floats, Floats], Floats]:
     return pull
 
 
-def _hint(question: Question, samples: Samples, tolerance: float) -> str:
+def _but_for_scale(
+    question: Question, samples: Samples, tolerance: float, nearest: Match
+) -> tuple[str, Match]:
     """What the loss would be but for its scale, its sign or the way round of its ratio."""
-    here: Anchor = anchor(question.pull, tolerance)
+    here = anchor(question.pull, tolerance)
     if here.kind not in ("scale", "flipped"):
-        return ""
+        return "", nearest
     rescaled = match(samples.changed(samples.pull / here.constant), tolerance)
-    if rescaled.exact:
-        return f"; divided by {here.constant:.6g} it is exactly {rescaled}"
+    if rescaled.exact and rescaled.shape:
+        hint = f"; divided by {here.constant:.6g} it is exactly {rescaled}"
+        return hint, compare(rescaled.shape, samples)
     if here.kind == "flipped" and not samples.by_old:
         inverted = match(sample(lambda x, a, o: -question.pull(-x, a)), tolerance)
-        if inverted.exact:
-            return f"; with the ratio the other way round it is exactly {inverted}"
-    return ""
+        if inverted.exact and inverted.shape:
+            hint = f"; with the ratio the other way round it is exactly {inverted}"
+            return hint, compare(inverted.shape, samples)
+    return "", nearest
 
 
 def load_loss(spec: str) -> Callable[..., Any]:

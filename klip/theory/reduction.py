@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, Floats, call
 
@@ -38,6 +39,8 @@ class Coupling:
 
     across_batch: bool
     within_sequence: bool
+    by_advantage: bool = False
+    """Whether another's advantage alone changes it, as where advantages are normalised."""
 
 
 def reference_batch(layout: str) -> tuple[Floats, Floats]:
@@ -57,18 +60,26 @@ def coupling(box: BlackBox) -> Coupling:
     index = np.arange(24).reshape(4, 6)
     rows, columns = index // 6 % 2 == 1, index % 2 == 1
     if box.layout == FLAT:
-        rows = columns = index % 2 == 1
+        rows = columns
 
-    def changes(others: np.ndarray) -> bool:
-        moved = np.where(others, log_ratio + 0.07, log_ratio)
+    def changes(others: npt.NDArray[np.bool_], step: float = 0.07) -> bool:
+        moved = np.where(others, log_ratio + step, log_ratio)
         raised = np.where(others, 1.3 * advantage + 0.5, advantage)
         if box.layout == SEQUENCES and others is columns:
             raised = advantage
         after = call(box, moved, raised).gradient
         return _differ(after[~others], before[~others])
 
-    across = changes(rows)
-    return Coupling(across, box.layout != FLAT and changes(columns))
+    if changes(rows):
+        return Coupling(True, box.layout != FLAT and changes(columns), changes(rows, 0.0))
+    return Coupling(False, box.layout != FLAT and changes(columns), changes(columns, 0.0))
+
+
+def is_repeatable(box: BlackBox) -> bool:
+    """Whether the same inputs give the same gradient."""
+    batch = reference_batch(box.layout)
+    once, again = call(box, *batch).gradient, call(box, *batch).gradient
+    return bool(np.array_equal(once, again, equal_nan=True))
 
 
 def is_elementwise(box: BlackBox) -> bool:
@@ -82,15 +93,16 @@ def _differ(x: Floats, y: Floats) -> bool:
 
 
 def _factor(x: Floats, y: Floats) -> float:
-    """The c for which x is nearest c * y."""
-    return float(np.sum(x * y) / np.sum(y * y))
+    """The c for which x is nearest c * y, where both are numbers."""
+    product, square = x * y, y * y
+    return float(np.nansum(product) / np.nansum(np.where(np.isnan(product), np.nan, square)))
 
 
 def reduction_of(box: BlackBox, mixes: bool) -> Reduction:
     """The reduction of a loss; `mixes` says that samples change each other's gradients."""
     log_ratio, advantage = reference_batch(box.layout)
     once = call(box, log_ratio, advantage)
-    if not np.any(once.gradient):
+    if not np.any(once.gradient[np.isfinite(once.gradient)]):
         return Reduction("unknown")
     tolerance = 0.05 if mixes else CLOSE
 
@@ -191,7 +203,7 @@ class Question:
 
     box: BlackBox
     reduction: Reduction
-    width: int = 8  # tokens in a sequence
+    width: int = 8  # tokens in a sequence; 0 for one sequence in all
     standardised: bool = False  # fill batches up so that their advantages have mean 0, variance 1
 
     def pull(self, log_ratio: Floats, advantage: Floats, old: float | None = None) -> Floats:
@@ -206,7 +218,7 @@ class Question:
             stop = min(start + room, x.size)
             batch = np.zeros(size)
             batch[: stop - start] = x[start:stop]
-            shape = (size // self.width, self.width)
+            shape = (size // self.width, self.width) if self.width else (1, size)
             advantages = self._filled(a[start:stop], size).reshape(shape)
             result = call(self.box, batch.reshape(shape), advantages, old=old)
             gradient = result.gradient.ravel()[: stop - start]

@@ -22,6 +22,8 @@ ADVANTAGES = (-2.0, -1.0, -0.5, -0.3, 0.0, 0.3, 0.5, 1.0, 2.0)
 LOG_RATIOS: Floats = np.linspace(-4.0, 4.0, 161)
 CLOSE_BY: Floats = np.arange(-50, 51) / 64.0 + 1e-3
 STEP = 1 / 64
+MOST = 24
+"""How many sudden intervals are looked into: a noisy loss has one at every step."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def _sudden(pull: Pull, levels: tuple[float, ...]) -> tuple[Floats, Floats]:
     """Where the intervals start in which m changes, or its slope does, unlike next to them."""
     starts: list[float] = []
     owner: list[tuple[float, float]] = []
+    sizes: list[float] = []
     for a, o in ((a, o) for o in levels for a in (-1.0, 1.0)):
         x = np.arange(-256, min(256, int(-o / STEP) - 1) + 1) * STEP
         m = pull(x, np.full_like(x, a), o)
@@ -113,7 +116,9 @@ def _sudden(pull: Pull, levels: tuple[float, ...]) -> tuple[Floats, Floats]:
         for i in np.flatnonzero(np.nan_to_num(jumps | bends)):
             starts.append(float(x[i]))
             owner.append((a, o))
-    return np.array(starts), np.array(owner).reshape(-1, 2)
+            sizes.append(float(change[i]))
+    largest = np.argsort(-np.array(sizes), kind="stable")[: MOST * len(levels)]
+    return np.array(starts)[largest], np.array(owner).reshape(-1, 2)[largest]
 
 
 def _beside(x: Floats, steps: int) -> tuple[Floats, Floats]:

@@ -54,6 +54,12 @@ def ppo_with_k3(new, old, advantages):
     return -jnp.mean(surrogate - 0.1 * (ratio - 1 - log_ratio))
 
 
+def indexed(new, old, advantages, mask):
+    """Cannot be compiled: how many tokens there are depends on the mask."""
+    loss = -jnp.exp(new - old) * advantages
+    return loss[mask].mean()
+
+
 def without_framework(new, old, advantages):
     return -((new - old) * advantages).mean()
 

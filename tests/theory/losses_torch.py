@@ -134,6 +134,12 @@ def normalised_inside(new, old, advantages):
     return cleanrl_ppo(new, old, advantages)
 
 
+def normalised_in_groups(new, old, advantages):
+    """GRPO's normalisation, one group in each row."""
+    std = advantages.std(dim=1, keepdim=True)
+    return cleanrl_ppo(new, old, (advantages - advantages.mean(dim=1, keepdim=True)) / std)
+
+
 def divided_twice(new, old, advantages):
     return cleanrl_ppo(new, old, advantages) / len(advantages)
 
@@ -187,6 +193,10 @@ def returns_nothing(new, old, advantages):
 
 def returns_float(new, old, advantages):
     return cleanrl_ppo(new, old, advantages).item()
+
+
+def random(new, old, advantages):
+    return cleanrl_ppo(F.dropout(new, 0.5), old, advantages)
 
 
 def raises(new, old, advantages):
