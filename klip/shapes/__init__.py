@@ -59,6 +59,7 @@ from klip.shapes.penalties import (
     FDivergence,
     Hellinger2,
     Kimi,
+    KLInverseK3,
     KLk1,
     KLk2,
     KLk3,

@@ -80,6 +80,29 @@ class KLk3(
 
 
 @dataclass(frozen=True)
+class KLInverseK3(
+    Penalty, name="kl-inverse-k3", number="56", family="KL penalty",
+    reference="GRPO, arXiv:2402.03300, with the old policy as its reference",
+):  # fmt: skip
+    """beta = b (1/w - 1): the penalty 1/w - 1 + log w, k3 as GRPO writes it.
+
+    It estimates KL(new || old) for samples of the new policy; on old ones it is a shape of its own.
+
+    >>> round(float(KLInverseK3(b=0.5).beta(1.0, 1.0)), 4)
+    -0.3161
+    """
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return self.b * (ratio(-log_ratio) - 1)
+
+    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        penalty = ratio(-log_ratio) - 1 + log_ratio
+        return ratio(log_ratio) * advantage - self.b * penalty
+
+
+@dataclass(frozen=True)
 class KL(Penalty, name="kl", number="45", family="KL penalty", reference=PPO):
     """J = wA - b KL(state): PPO-KL with the closed form, through the second channel.
 
