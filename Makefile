@@ -6,11 +6,14 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: quickstart test figures clean
 
-quickstart: .venv/.core  ## check the theorems, then draw the pictures
+quickstart: .venv/.core  ## check the theorems, train the paper's variants, draw the pictures
 	$(BIN)/klip verify
+	$(BIN)/klip train CartPole-v1 --shape clip per-sample 'kl(b=1)' adaptive-kl --seeds 5 --out quickstart/runs
+	$(BIN)/klip train Hopper-v4 --shape clip per-sample --seeds 1 --steps 204800 --out quickstart/runs
+	$(BIN)/klip curves quickstart/runs -o quickstart/curves.png
 	$(BIN)/klip figures -o quickstart
-	$(BIN)/klip show clip ramp spo sapo kl-k3 -o quickstart/shapes.png
-	@echo "The pictures are in quickstart/; start with quickstart/shapes.png"
+	$(BIN)/klip show clip ramp spo sapo -o quickstart/shapes.png
+	@echo "The pictures are in quickstart/; start with quickstart/curves.png and quickstart/shapes.png"
 
 test: .venv/.dev  ## style, types, tests
 	$(BIN)/ruff check .
@@ -20,7 +23,7 @@ test: .venv/.dev  ## style, types, tests
 
 figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(BIN)/klip figures -o docs/figures
-	$(BIN)/klip show clip ramp spo sapo kl-k3 -o docs/figures/shapes.png
+	$(BIN)/klip show clip ramp spo sapo -o docs/figures/shapes.png
 
 .venv/bin/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Klip needs Python 3.11 or later: make PYTHON=/path/to/python3.11")'

@@ -101,7 +101,10 @@ class Value:
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
-            _check(self.name, f, getattr(self, f.name))
+            value = getattr(self, f.name)
+            _check(self.name, f, value)
+            if is_number(value):  # 1 and 1.0 are one value, and have one spelling
+                object.__setattr__(self, f.name, float(value))
 
     def __str__(self) -> str:
         inside = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
@@ -113,6 +116,20 @@ class Value:
         """The parameters that are set, by name."""
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
         return {key: value for key, value in pairs if value is not None}
+
+    @property
+    def brief(self) -> str:
+        """The spelling without parameters that are at their defaults: a label.
+
+        >>> from klip.shapes import AdaptiveKL, Clip
+        >>> AdaptiveKL(target=0.01).brief, Clip().brief
+        ('adaptive-kl(target=0.01)', 'clip')
+        """
+        if any(f.default is dataclasses.MISSING for f in dataclasses.fields(self)):
+            return str(self)
+        usual = type(self)().parameters
+        own = {k: v for k, v in self.parameters.items() if usual.get(k) != v}
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in own.items())})" if own else self.name
 
     @property
     def needs(self) -> frozenset[str]:

@@ -1,0 +1,84 @@
+"""From a rollout to what the epochs train on: values, old log-probs, advantages, targets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from klip.ppo.config import Config
+from klip.ppo.policy import Layout, distribution, log_prob, network
+from klip.shapes import Array
+
+
+class Rollout(NamedTuple):
+    """What one run collected; T steps of E environments."""
+
+    observation: Array  # [T, E, D] normalised, as acted on
+    last: Array  # [E, D] the observation after the last step
+    action: Array  # [T, E, A] as sampled, before any clipping to bounds; or [T, E, heads]
+    reward: Array  # [T, E] normalised
+    ended: Array  # [T, E] 1 where the episode ended at this step
+    bootstrap: Array  # [T, E] V(final observation) where it was cut off by a time limit, else 0
+
+
+class Batch(NamedTuple):
+    """The rollout's samples, N = T*E of them."""
+
+    observation: Array  # [N, D]
+    action: Array  # [N, A]
+    reward: Array  # [N]
+    old_log_prob: Array  # [N]
+    old: dict[str, Array]  # the old policy's distribution at each state
+    old_value: Array  # [N]
+    advantage: Array  # [N]
+    target: Array  # [N] what the value network learns: advantage, not yet normalised, plus value
+
+
+def advantages(c: Config, value: Array, last_value: Array, rollout: Rollout) -> Array:
+    """GAE: A = delta + gamma lambda A', both cut where an episode ended, `[T, E]`.
+
+    The recursion is linear, so it is an associative scan: log T vectorised steps, not T small ones.
+    """
+    alive = 1.0 - rollout.ended
+    following = jnp.concatenate([value[1:], last_value[None]]) * alive + rollout.bootstrap
+    delta = rollout.reward + c.gamma * following - value
+    carry = c.gamma * c.gae_lambda * alive
+
+    def combine(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
+        (a, x), (b, y) = later, earlier
+        return a * b, y + b * x
+
+    return jax.lax.associative_scan(combine, (carry, delta), reverse=True)[1]
+
+
+def normalised(advantage: Array) -> Array:
+    """(A - mean) / (std + 1e-8), std with n - 1."""
+    return (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+
+
+@functools.lru_cache(maxsize=32)
+def preparation(layout: Layout, c: Config) -> Callable[[Array, Rollout], Batch]:
+    """The compiled step from a rollout to a batch; call it with a run's parameters."""
+
+    def prepare(vector: Array, rollout: Rollout) -> Batch:
+        arrays = layout.split(vector)
+        steps, envs, _ = rollout.observation.shape
+        observation = rollout.observation.reshape(steps * envs, -1)
+        value = network(arrays, "value", observation)[:, 0]
+        last_value = network(arrays, "value", rollout.last)[:, 0]
+        advantage = advantages(c, value.reshape(steps, envs), last_value, rollout).ravel()
+        target = advantage + value
+        if c.normalise_advantages == "rollout":
+            advantage = normalised(advantage)
+        old = distribution(layout, arrays, observation)
+        action = rollout.action.reshape(steps * envs, -1)
+        return Batch(
+            observation, action, rollout.reward.ravel(),
+            log_prob(layout, old, action), old, value, advantage, target,
+        )  # fmt: skip
+
+    return jax.jit(prepare)

@@ -1,0 +1,168 @@
+"""Everything that a run is a function of. The defaults are the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from klip.errors import KlipError
+from klip.shapes import check_needs, parse
+
+TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
+"""What this trainer can tell a shape about a sample."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: a task, a shape, a seed, and the conventions of PPO."""
+
+    task: str
+    """Gymnasium id"""
+    shape: str = "clip(eps=0.2)"
+    """trust region or controller, spelled as on the command line"""
+    seed: int = 0
+    """of everything random: weights, resets, noise, permutations; the same for every shape"""
+    steps: int = 1_000_000
+    """environment steps in all; whole iterations only"""
+    envs: int = 1
+    """environments that one run steps together"""
+    rollout: int = 2048
+    """steps of each environment between updates"""
+    epochs: int = 10
+    """passes over each rollout"""
+    minibatch: int = 64
+    """samples per gradient step; the last one of an epoch may be smaller"""
+    gamma: float = 0.99
+    """discount"""
+    gae_lambda: float = 0.95
+    """lambda of generalised advantage estimation"""
+    lr: float = 3e-4
+    """Adam's step size at the start"""
+    anneal: bool = True
+    """step size falls linearly: lr * (1 - (k-1)/N) at iteration k of N"""
+    adam_b1: float = 0.9
+    """Adam's first decay"""
+    adam_b2: float = 0.999
+    """Adam's second decay"""
+    adam_eps: float = 1e-5
+    """Adam's epsilon"""
+    max_grad_norm: float = 0.5
+    """global gradient norm is clipped here"""
+    value_weight: float = 0.5
+    """weight of the value loss, which is itself half a mean square"""
+    value_clip: float = 0.2
+    """value predictions move at most this far from the old ones; 0: unclipped"""
+    entropy_weight: float = 0.0
+    """weight of the entropy bonus"""
+    normalise_observations: bool = True
+    """by running mean and variance"""
+    normalise_rewards: bool = True
+    """by the running deviation of the discounted return"""
+    observation_clip: float = 10.0
+    """normalised observations lie within +-this"""
+    reward_clip: float = 10.0
+    """normalised rewards lie within +-this"""
+    normalise_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
+    """once per rollout (the paper), per minibatch (CleanRL, SB3), or not at all"""
+    hidden: tuple[int, ...] = (64, 64)
+    """widths of the tanh layers of policy and value network, which are separate"""
+    log_std: float = 0.0
+    """initial log standard deviation of a Gaussian policy"""
+    per_epoch: bool = False
+    """diagnostics of each epoch too, with the share of samples that changed class"""
+
+    @property
+    def batch(self) -> int:
+        """Samples per iteration."""
+        return self.envs * self.rollout
+
+    @property
+    def iterations(self) -> int:
+        """Whole iterations within `steps`."""
+        return self.steps // self.batch
+
+    @property
+    def id(self) -> str:
+        """A hash of everything above: equal ids are equal runs."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+# What the paper sets otherwise, task by task.
+MUJOCO: dict[str, Any] = {}
+NO_NORMALISATION: dict[str, Any] = {"normalise_observations": False, "normalise_rewards": False}
+PAPER_TASKS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {"envs": 4, "rollout": 128, "steps": 100_000, **NO_NORMALISATION},
+    "LunarLander-v3": {
+        "envs": 16,
+        "rollout": 1024,
+        "gamma": 0.999,
+        "gae_lambda": 0.98,
+        "entropy_weight": 0.01,
+        **NO_NORMALISATION,
+    },
+}
+
+
+def config(task: str, **fields: Any) -> Config:
+    """The paper's configuration of a task, with fields replaced; checked.
+
+    >>> config("CartPole-v1").envs
+    4
+    """
+    known = {f.name for f in dataclasses.fields(Config)}
+    for name in fields:
+        if name not in known:
+            raise KlipError(f"no config field is called '{name}'; there are {', '.join(known)}")
+    given = {**PAPER_TASKS.get(task, MUJOCO), **fields}
+    if "shape" in given:
+        given["shape"] = str(parse(str(given["shape"])))
+    made = Config(task=task, **given)
+    check(made)
+    return made
+
+
+def lockstep_key(c: Config) -> tuple[Any, ...]:
+    """Equal for runs that may share a cohort."""
+    own = {"shape", "seed", "lr", "anneal", "gamma", "gae_lambda", "entropy_weight", "value_weight",
+           "value_clip", "max_grad_norm", "adam_b1", "adam_b2", "adam_eps", "log_std"}  # fmt: skip
+    return tuple(getattr(c, f.name) for f in dataclasses.fields(c) if f.name not in own)
+
+
+def check(c: Config) -> None:
+    """Raise, before anything starts, for what could not run or would mean nothing."""
+    from klip.tasks import describe  # here, since it loads the simulators
+
+    describe(c.task)
+    check_needs(parse(c.shape), TRAINER_CONTEXT)
+    for name in ("steps", "envs", "rollout", "epochs", "minibatch"):
+        if getattr(c, name) < 1:
+            raise KlipError(f"{name}={getattr(c, name)} must be at least 1")
+    if c.seed < 0:
+        raise KlipError(f"seed={c.seed} must be at least 0")
+    if c.steps < c.batch:
+        raise KlipError(
+            f"steps={c.steps} is less than one rollout of {c.envs} x {c.rollout} = {c.batch}: "
+            "give more steps, or a smaller rollout"
+        )
+    if c.minibatch > c.batch:
+        raise KlipError(
+            f"minibatch={c.minibatch} is larger than a rollout of {c.envs} x {c.rollout} = "
+            f"{c.batch}: give at most that"
+        )
+    if c.batch < 2:
+        raise KlipError("a rollout of one sample has no spread to normalise by: give at least 2")
+    for name in ("gamma", "gae_lambda"):
+        if not 0 <= getattr(c, name) <= 1:
+            raise KlipError(f"{name}={getattr(c, name)} must lie between 0 and 1")
+    for name in ("lr", "max_grad_norm", "adam_eps", "observation_clip", "reward_clip"):
+        if not getattr(c, name) > 0:
+            raise KlipError(f"{name}={getattr(c, name)} must be greater than 0")
+    for name in ("value_weight", "value_clip", "entropy_weight"):
+        if not getattr(c, name) >= 0:
+            raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
+    if not c.hidden or min(c.hidden) < 1:
+        raise KlipError(f"hidden={c.hidden} must be one or more positive widths")

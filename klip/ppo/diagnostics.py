@@ -1,0 +1,152 @@
+"""What an iteration says about itself: sums inside the compiled update, quantiles outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from klip.shapes import Array, Shape, ratio
+from klip.theory.partition import band_of, partition
+
+QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+CHANGED = "changed_class"
+KILL = 1
+
+
+def barrier(x: Any) -> Any:
+    """`x`, computed as it stands: the compiler neither moves nor fuses arithmetic across."""
+    return jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
+
+
+class Sums(NamedTuple):
+    """Sums over samples, over minibatches (`steps` of them), and extremes."""
+
+    count: Array
+    steps: Array
+    inside_positive: Array
+    inside_negative: Array
+    inside_zero: Array
+    kill_positive: Array
+    kill_negative: Array
+    pass_positive: Array
+    pass_negative: Array
+    mass: Array  # |w A|
+    killed_mass: Array  # |w A| on the kill set
+    surrogate: Array  # w A
+    ratio: Array
+    ratio_square: Array
+    ratio_deviation: Array  # |w - 1|
+    ratio_max: Array
+    ratio_min: Array
+    k1: Array  # -log w
+    k3: Array  # w - 1 - log w
+    kl: Array  # closed form
+    entropy: Array
+    value_loss: Array
+    policy_grad_norm: Array  # per minibatch, before clipping
+    grad_norm: Array
+
+    @staticmethod
+    def reductions() -> Sums:
+        """How each field is put together over minibatches."""
+        named = {"ratio_max": "max", "ratio_min": "min"}
+        return Sums(*(named.get(name, "sum") for name in Sums._fields))
+
+    def metrics(self) -> dict[str, Array]:
+        """Means and fractions, by the names that the metrics file uses."""
+        per_sample = ("surrogate", "ratio_deviation", "k1", "k3", "kl", "entropy", "value_loss")
+        found = {name: getattr(self, name) / self.count for name in per_sample}
+        for part in ("inside", "kill", "pass"):
+            signs = [s for s in ("positive", "negative", "zero") if f"{part}_{s}" in self._fields]
+            for s in signs:
+                found[f"{part}_{s}"] = getattr(self, f"{part}_{s}") / self.count
+            found[part] = sum(getattr(self, f"{part}_{s}") for s in signs) / self.count
+        mean = self.ratio / self.count
+        variance = jnp.maximum(self.ratio_square / self.count - mean * mean, 0.0)
+        found |= {"ratio_mean": mean, "ratio_std": jnp.sqrt(variance),
+                  "ratio_max": self.ratio_max, "ratio_min": self.ratio_min,
+                  "killed_mass": self.killed_mass / jnp.maximum(self.mass, 1e-30),
+                  "policy_grad_norm": self.policy_grad_norm / self.steps,
+                  "grad_norm": self.grad_norm / self.steps}  # fmt: skip
+        return found
+
+
+def reduce_sums(stacked: Array, how: str) -> Array:
+    """One field over its leading axis."""
+    reductions: dict[str, Callable[..., Array]] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
+    return reductions[how](stacked, axis=0)
+
+
+def observe(
+    shape: Shape,
+    log_ratio: Array,
+    advantage: Array,
+    m: Array,
+    kl: Array,
+    entropy: Array,
+    value_loss: Array,
+    norms: tuple[Array, Array],
+) -> tuple[Sums, Array, Array]:
+    """The sums of one minibatch; beta of each of its samples, and its set: in 0, kill 1, pass 2."""
+    w = ratio(log_ratio)
+    pull = w * advantage
+    # A compiler may fuse m - w*A and so see its rounding; where they are equal beta is exactly 0.
+    beta = jnp.where(m == pull, 0.0, m - pull)
+    inside, kill, passing = partition(log_ratio, advantage, *band_of(shape))
+    positive, negative = advantage > 0, advantage < 0
+    mass = jnp.abs(pull)
+
+    def count(mask: Array) -> Array:
+        return jnp.sum(mask, dtype=jnp.float32)
+
+    sums = Sums(
+        count=jnp.float32(w.size),
+        steps=jnp.float32(1),
+        inside_positive=count(inside & positive),
+        inside_negative=count(inside & negative),
+        inside_zero=count(inside & ~positive & ~negative),
+        kill_positive=count(kill & positive),
+        kill_negative=count(kill & negative),
+        pass_positive=count(passing & positive),
+        pass_negative=count(passing & negative),
+        mass=mass.sum(),
+        killed_mass=jnp.where(kill, mass, 0.0).sum(),
+        surrogate=pull.sum(),
+        ratio=w.sum(),
+        ratio_square=(w * w).sum(),
+        ratio_deviation=jnp.abs(w - 1).sum(),
+        ratio_max=w.max(),
+        ratio_min=w.min(),
+        k1=-log_ratio.sum(),
+        k3=(w - 1 - log_ratio).sum(),
+        kl=kl.sum(),
+        entropy=entropy.sum(),
+        value_loss=value_loss,
+        policy_grad_norm=norms[0],
+        grad_norm=norms[1],
+    )
+    return sums, beta, jnp.where(kill, 1, jnp.where(passing, 2, 0)).astype(jnp.int8)
+
+
+def beta_quantiles(beta: NDArray[Any], sets: NDArray[Any]) -> dict[str, list[float] | None]:
+    """Quantiles of the coefficient over all samples of an iteration, and over the killed alone."""
+    killed = beta[sets == KILL]
+    return {
+        "beta": _quantiles(beta),
+        "beta_kill": _quantiles(killed) if killed.size else None,
+    }
+
+
+def _quantiles(values: NDArray[Any]) -> list[float]:
+    return [float(q) for q in np.percentile(values, QUANTILES)]
+
+
+def explained_variance(target: NDArray[Any], value: NDArray[Any]) -> float:
+    """1 - Var(target - value) / Var(target); 0 where the target does not vary."""
+    spread = float(np.var(target, dtype=np.float64))
+    return 1.0 - float(np.var(target - value, dtype=np.float64)) / spread if spread > 0 else 0.0

@@ -1,0 +1,33 @@
+"""Environments as lanes: many independent copies of one task, stepped together.
+
+Every lane gives, bit for bit, what Gymnasium's own environment gives under the same seeds and
+actions. Knows Gymnasium and MuJoCo only; the trainer, the experiments and the commands may
+import it.
+"""
+
+from klip.tasks.lanes import (
+    Box,
+    Discrete,
+    EnvironmentFailed,
+    EpisodeSeed,
+    Lanes,
+    MultiDiscrete,
+    Step,
+    TaskError,
+    TaskSpec,
+)
+from klip.tasks.make import describe, make_lanes
+
+__all__ = [
+    "Box",
+    "Discrete",
+    "EnvironmentFailed",
+    "EpisodeSeed",
+    "Lanes",
+    "MultiDiscrete",
+    "Step",
+    "TaskError",
+    "TaskSpec",
+    "describe",
+    "make_lanes",
+]

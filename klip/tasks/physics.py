@@ -1,0 +1,281 @@
+"""The MuJoCo tasks as lanes: one call of the physics, then NumPy on its live views.
+
+The order of the floating-point operations is Gymnasium's throughout, since the bits must be.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import mujoco  # type: ignore[import-untyped]
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from numpy.typing import NDArray
+
+from klip.tasks.lanes import (
+    Action,
+    Bools,
+    Box,
+    Clock,
+    EnvironmentFailed,
+    EpisodeSeed,
+    Floats,
+    Ints,
+    State,
+    Step,
+    TaskSpec,
+    check_action,
+    check_state,
+    read_only,
+)
+from klip.tasks.robots import ROBOTS, Healthy, Robot
+from klip.tasks.simulations import InTurn, Simulations, Together
+
+
+def load_model(xml: str) -> mujoco.MjModel:
+    """Gymnasium's model file, compiled to the very bytes that Gymnasium gets.
+
+    HalfCheetah's file sets its total mass by an attribute that MuJoCo calls deprecated, with a
+    line on the terminal and a log file in the working directory at every load: that is kept
+    quiet. Setting the mass after compiling, as MuJoCo advises, would be another model, since the
+    solver's scale (`stat.meaninertia`) then stays that of the old mass.
+    """
+    assets = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
+    said: list[str] = []
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(said.append)
+    try:
+        model = mujoco.MjModel.from_xml_path(str(assets / xml))
+    finally:
+        mujoco.set_mju_user_warning(before)
+    for message in said:
+        if "settotalmass" not in message:
+            warnings.warn(f"{xml}: {message}", RuntimeWarning, stacklevel=2)
+    return model
+
+
+def describe_robot(task: str, limit: int | None) -> TaskSpec:
+    """The sizes of a MuJoCo task, from its model alone."""
+    model = load_model(ROBOTS[task].xml)
+    return TaskSpec(task, _observation_size(ROBOTS[task], model), _bounds(model), limit)
+
+
+class MujocoLanes:
+    """`lanes` simulations of one robot; see `Lanes`."""
+
+    def __init__(self, task: str, lanes: int, episode_seed: EpisodeSeed, limit: int | None) -> None:
+        self._robot = robot = ROBOTS[task]
+        model = load_model(robot.xml)
+        self.task, self.lanes = task, lanes
+        self.observation_size = _observation_size(robot, model)
+        self.action: Action = _bounds(model)
+        self._action_shape = (lanes, model.nu)
+        self._clock = Clock(lanes, episode_seed, limit)
+        self._seconds = model.opt.timestep * robot.frame_skip
+        kind = InTurn if robot.forces else Together
+        self._physics: Simulations = kind(model, lanes, partial(EnvironmentFailed, task))
+        self._controls = self._physics.bind("ctrl")  # [N, A] live
+        self._qpos = self._physics.bind("qpos")  # [N, nq] live
+        self._qvel = self._physics.bind("qvel")  # [N, nv] live
+        # positions and velocities lie side by side behind the time: one view of both
+        start = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_TIME.value)
+        motion = self._physics.state[:, start : start + model.nq + model.nv]
+        self._position = _position(robot, model, self._physics, motion)
+        self._observation: Floats = np.zeros((lanes, self.observation_size))
+        self._x: Floats = np.zeros(lanes)  # [N] where the last step ended
+        self._warned: Ints = np.zeros(lanes, np.int64)  # [N] unstable episodes before this one
+        # [N, 6B] the contact forces on every body, and as they are observed
+        self._forces = self._physics.bind("cfrc_ext").reshape(lanes, -1) if robot.forces else None
+        self._seen_forces = self._forces
+        if self._forces is not None and robot.clip_forces is not None:
+            self._seen_forces = self._forces.copy()
+        self._parts = _observed(robot, self._physics, motion, self._seen_forces)
+        self._velocities = slice(model.nq - robot.hidden, None)
+        self._judged: Floats | None = None
+        if robot.healthy is not None:
+            self._low, self._high = _health_bounds(robot.healthy, motion.shape[1])
+            first = robot.healthy.first
+            self._judged = motion[:, first : first + len(self._low)]
+
+    def reset(self) -> Floats:
+        self._clock.begin()
+        self._begin(np.arange(self.lanes))
+        self._warned[:] = 0
+        self._observation = self._observe()
+        return self._observation
+
+    def step(self, action: NDArray[Any]) -> Step:
+        check_action(self.task, action, self._action_shape)
+        robot = self._robot
+        self._controls[:] = action
+        self._physics.step(robot.frame_skip)
+        if robot.clip_forces is not None:
+            self._clip_forces(robot.clip_forces)
+        healthy = self._healthy()
+        reward = self._reward(action, healthy)
+        terminated = np.zeros(self.lanes, np.bool_) if healthy is None else ~healthy
+        truncated = self._clock.tick()
+        final = observation = self._observe()
+        if np.count_nonzero(ended := terminated | truncated):
+            lanes = np.flatnonzero(ended)
+            self._clock.advance(lanes)
+            self._begin(lanes)
+            observation = self._observe()
+        self._observation = observation
+        return Step(observation, reward, terminated, truncated, final)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return self._clock.state() | {
+            "physics": self._physics.state.copy(),  # [N, S]
+            "x": self._x.copy(),  # not in the physics where it lags one substep behind
+            "warned": self._warned + self._physics.unstable(),
+            "observation": self._observation.copy(),
+        }
+
+    def restore(self, state: State) -> Floats:
+        observation = np.zeros((self.lanes, self.observation_size))
+        like = {"physics": self._physics.state, "x": self._x, "warned": self._warned}
+        check_state(self.task, state, self._clock.state() | like | {"observation": observation})
+        self._clock.restore(state)
+        self._physics.restart(np.arange(self.lanes))
+        self._physics.state[:] = state["physics"]
+        self._x[:] = state["x"]
+        self._warned[:] = state["warned"]
+        observation[:] = state["observation"]
+        self._observation = read_only(observation)
+        return self._observation
+
+    @property
+    def warnings(self) -> int:
+        return int((self._warned + self._physics.unstable()).sum())
+
+    def close(self) -> None:
+        """Nothing to let go of: the simulations are plain memory."""
+
+    def _begin(self, lanes: Ints) -> None:
+        """Start the present episode of some lanes, as `reset` and `reset_model` do."""
+        robot, noise = self._robot, self._robot.reset_noise
+        nq, nv = self._qpos.shape[1], self._qvel.shape[1]
+        self._warned[lanes] += self._physics.unstable()[lanes]
+        self._physics.restart(lanes)
+        for lane in lanes:
+            random, _ = np_random(self._clock.seed(lane))
+            self._qpos[lane] += random.uniform(-noise, noise, nq)
+            if robot.normal_velocity:
+                self._qvel[lane] += noise * random.standard_normal(nv)
+            else:
+                self._qvel[lane] += random.uniform(-noise, noise, nv)
+        self._physics.forward(lanes)
+        self._x[lanes] = self._position()[lanes]
+        if robot.clip_forces is not None:
+            self._clip_forces(robot.clip_forces)
+
+    def _reward(self, action: NDArray[Any], healthy: Bools | None) -> Floats:
+        """[N] progress along x, plus the reward of being alive, minus the costs."""
+        robot, x = self._robot, self._position()
+        reward: Floats = (x - self._x) / self._seconds
+        self._x[:] = x
+        if robot.forward != 1.0:
+            reward *= robot.forward
+        if robot.always_alive:
+            reward += robot.alive
+        elif healthy is not None:
+            reward += healthy * robot.alive
+        # rows of a C-ordered array are summed as Gymnasium sums one action, in its precision
+        controls = self._controls if robot.cost_of_applied else action
+        cost = robot.control_cost * np.add.reduce(np.square(controls, order="C"), axis=1)
+        if self._seen_forces is not None and robot.contact_cost:
+            contact = robot.contact_cost * np.add.reduce(np.square(self._seen_forces), axis=1)
+            cost = cost + np.minimum(contact, robot.contact_cost_limit)
+        reward -= cost
+        return reward
+
+    def _healthy(self) -> Bools | None:
+        """[N] whether every judged number is within its bounds; None if none is judged."""
+        if self._judged is None:
+            return None
+        within = self._judged > self._low
+        within &= self._judged < self._high
+        healthy: Bools = np.logical_and.reduce(within, axis=1)
+        return healthy
+
+    def _observe(self) -> Floats:
+        """[N, D] from the live views, a new array."""
+        parts, limit = self._parts, self._robot.clip_velocity
+        seen = parts[0].copy() if len(parts) == 1 else np.concatenate(parts, axis=1)
+        if limit is not None:
+            velocity = seen[:, self._velocities]
+            np.maximum(velocity, -limit, out=velocity)
+            np.minimum(velocity, limit, out=velocity)
+        return read_only(seen)
+
+    def _clip_forces(self, limit: float) -> None:
+        if self._forces is not None and self._seen_forces is not None:
+            np.maximum(self._forces, -limit, out=self._seen_forces)
+            np.minimum(self._seen_forces, limit, out=self._seen_forces)
+
+
+def _bounds(model: mujoco.MjModel) -> Box:
+    """The actuators' ranges, rounded to float32 as Gymnasium does."""
+    low, high = model.actuator_ctrlrange.astype(np.float32).T
+    return Box(read_only(low.copy()), read_only(high.copy()))
+
+
+def _observation_size(robot: Robot, model: mujoco.MjModel) -> int:
+    skip = 0 if robot.bodies == "all" else 1
+    size = model.nq - robot.hidden + model.nv
+    if robot.bodies != "none":
+        size += 16 * (model.nbody - skip) + model.nv - 6 * skip
+    return int(size + (6 * (model.nbody - skip) if robot.forces else 0))
+
+
+def _health_bounds(healthy: Healthy, columns: int) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of the judged columns, [columns from the first judged on]."""
+    ranges = list(healthy.ranges)
+    if healthy.rest is not None:
+        free = columns - healthy.first - len(ranges)
+        ranges += [(-healthy.rest, healthy.rest)] * free
+    low, high = np.array(ranges).T
+    return low, high
+
+
+def _position(
+    robot: Robot, model: mujoco.MjModel, physics: Simulations, motion: Floats
+) -> Callable[[], Floats]:
+    """The x that the reward follows, [N]: of the root joint, the torso or the centre of mass.
+
+    The last two are computed by the physics before its last substep, and stay so in Gymnasium.
+    """
+    if robot.position == "joint":
+        joint = motion[:, 0]
+        return lambda: joint
+    if robot.position == "torso":
+        torso = physics.bind("xpos")[:, 1, 0]
+        return lambda: torso
+    centres, masses = physics.bind("xipos"), model.body_mass.copy()
+    total = masses.sum()
+    # einsum, since it rounds like Gymnasium's einsum; a product and a sum do not
+    return lambda: np.einsum("b,nbj->nj", masses, centres)[:, 0] / total
+
+
+def _observed(
+    robot: Robot, physics: Simulations, motion: Floats, forces: Floats | None
+) -> list[Floats]:
+    """The live views, each [N, ...], that one after the other make the observation."""
+    parts = [motion[:, robot.hidden :]]
+    skip = 0 if robot.bodies == "all" else 1  # the first body is the world
+    if robot.bodies != "none":
+        lanes = motion.shape[0]
+        parts += [
+            physics.bind("cinert").reshape(lanes, -1)[:, 10 * skip :],
+            physics.bind("cvel").reshape(lanes, -1)[:, 6 * skip :],
+            physics.bind("qfrc_actuator")[:, 6 * skip :],  # the root joint has no actuator
+        ]
+    if forces is not None:
+        parts.append(forces[:, 6 * skip :])
+    return parts

@@ -1,0 +1,166 @@
+"""Many MuJoCo simulations of one model, their states the rows of one array.
+
+There are two ways to step them. MuJoCo's batch does it in one call; but contact forces, which
+Gymnasium asks MuJoCo for after each step, it cannot give. Where they are needed, one MjData serves
+the lanes in turn, which keeps it in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import mujoco  # type: ignore[import-untyped]
+import numpy as np
+from mujoco.batch import Batch, SimulationError  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from klip.tasks.lanes import Bools, Floats, Ints
+
+Failed = Callable[[int, str, str], Exception]
+"""(lane, what was being done, reason) -> the error to raise."""
+
+_UNSTABLE = [
+    int(kind)
+    for kind in (
+        mujoco.mjtWarning.mjWARN_BADQPOS,
+        mujoco.mjtWarning.mjWARN_BADQVEL,
+        mujoco.mjtWarning.mjWARN_BADQACC,
+        mujoco.mjtWarning.mjWARN_BADCTRL,
+    )
+]
+_ROW = mujoco.mjtState.mjSTATE_INTEGRATION.value
+_STATE_ONLY = mujoco.mjtStage.mjSTAGE_NONE.value
+
+
+class Simulations(Protocol):
+    """Simulations of one model, with live views of all their fields."""
+
+    state: Floats  # [N, S] all that the next step depends on; may be written
+
+    def bind(self, field: str) -> Floats:
+        """A live view of a field of every simulation, [N, ...]; ask before the first step."""
+
+    def restart(self, lanes: Ints) -> None:
+        """Put some simulations into the model's initial state, and compute nothing yet."""
+
+    def forward(self, lanes: Ints) -> None:
+        """Compute the fields of some freshly started simulations from their states."""
+
+    def step(self, substeps: int) -> None:
+        """Advance every simulation."""
+
+    def unstable(self) -> Bools:
+        """[N] whether MuJoCo met a bad position, speed, acceleration or control since `restart`."""
+
+
+class Together:
+    """Simulations stepped by MuJoCo in one call; contact forces stay zero."""
+
+    def __init__(self, model: mujoco.MjModel, lanes: int, failed: Failed) -> None:
+        self._batch = Batch(model, nsim=lanes, nthread=1)
+        self._failed = failed
+        self.state: Floats = self._batch.state
+        self._batch.reset(stage=_STATE_ONLY)
+        self._initial: Floats = self.state[0].copy()
+        # [N, kinds of warning, (last cause, count)] live, and what MuJoCo counts on from
+        self._warnings: NDArray[np.int32] = self._batch.warning
+
+    def bind(self, field: str) -> Floats:
+        view: Floats = self._batch.bind(field)
+        return view
+
+    def restart(self, lanes: Ints) -> None:
+        self.state[lanes] = self._initial  # as Batch.reset does, which takes longer
+        self._warnings[lanes] = 0
+
+    def forward(self, lanes: Ints) -> None:
+        self._run("resetting", lambda: self._batch.forward(lanes))
+
+    def step(self, substeps: int) -> None:
+        self._run("stepping", lambda: self._batch.step(nstep=substeps))
+
+    def unstable(self) -> Bools:
+        if not np.count_nonzero(self._warnings):
+            return np.zeros(len(self.state), np.bool_)
+        unstable: Bools = np.logical_or.reduce(self._warnings[:, _UNSTABLE, 1] > 0, axis=1)
+        return unstable
+
+    def _run(self, doing: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except SimulationError as error:
+            lane = int(error.ids[0])
+            raise self._failed(lane, doing, self._batch.error(lane)) from error
+
+
+class InTurn:
+    """Simulations stepped one after the other, each with its contact forces (`cfrc_ext`)."""
+
+    def __init__(self, model: mujoco.MjModel, lanes: int, failed: Failed) -> None:
+        self._model, self._data, self._failed = model, mujoco.MjData(model), failed
+        self.state: Floats = np.zeros((lanes, mujoco.mj_stateSize(model, _ROW)))
+        self._initial: Floats = np.zeros(self.state.shape[1])
+        mujoco.mj_getState(model, self._data, self._initial, _ROW)
+        self._unstable: Bools = np.zeros(lanes, np.bool_)
+        self._counts: NDArray[Any] = self._data.warning.number  # live
+        self._bound: dict[str, Floats] = {}
+        self._copies: list[list[tuple[Floats, Floats]]] = [[] for _ in range(lanes)]
+
+    def bind(self, field: str) -> Floats:
+        source: Floats = getattr(self._data, field)
+        lanes = len(self.state)
+        if field in _COMPONENTS:
+            bit = _COMPONENTS[field].value
+            start = mujoco.mj_stateSize(self._model, _ROW & (bit - 1))
+            return self.state[:, start : start + source.size]
+        if field not in self._bound:
+            self._bound[field] = view = np.zeros((lanes, *source.shape))
+            for copies, target in zip(self._copies, view, strict=True):
+                copies.append((target, source))
+        return self._bound[field]
+
+    def restart(self, lanes: Ints) -> None:
+        self.state[lanes] = self._initial
+        self._unstable[lanes] = False
+
+    def forward(self, lanes: Ints) -> None:
+        for lane in lanes.tolist():
+            mujoco.mj_resetData(self._model, self._data)  # contact forces are zero at first
+            self._one(lane, "resetting", mujoco.mj_forward)
+
+    def step(self, substeps: int) -> None:
+        def advance(model: mujoco.MjModel, data: mujoco.MjData) -> None:
+            mujoco.mj_step(model, data, substeps)
+            mujoco.mj_rnePostConstraint(model, data)
+
+        for lane in range(len(self.state)):
+            self._one(lane, "stepping", advance)
+
+    def unstable(self) -> Bools:
+        return self._unstable.copy()
+
+    def _one(
+        self, lane: int, doing: str, call: Callable[[mujoco.MjModel, mujoco.MjData], None]
+    ) -> None:
+        """Load one lane's state, make a call on it, and keep what came of it."""
+        model, data, row = self._model, self._data, self.state[lane]
+        mujoco.mj_setState(model, data, row, _ROW)
+        try:
+            call(model, data)
+        except mujoco.FatalError as error:
+            raise self._failed(lane, doing, str(error)) from error
+        mujoco.mj_getState(model, data, row, _ROW)
+        for target, source in self._copies[lane]:
+            np.copyto(target, source)
+        if np.count_nonzero(self._counts):
+            self._unstable[lane] |= self._counts[_UNSTABLE].any()
+            self._counts[:] = 0  # the next lane starts without them
+
+
+_COMPONENTS = {
+    "qpos": mujoco.mjtState.mjSTATE_QPOS,
+    "qvel": mujoco.mjtState.mjSTATE_QVEL,
+    "ctrl": mujoco.mjtState.mjSTATE_CTRL,
+}
+"""The fields that are part of a state row, in which components lie in the order of their bits."""

@@ -1,0 +1,109 @@
+"""Networks and distributions, against other people's formulas."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from klip.ppo import policy
+from klip.tasks import Box, Discrete, MultiDiscrete
+
+torch = pytest.importorskip("torch")
+SPACES = {
+    "box": Box(-np.ones(3, np.float32), np.ones(3, np.float32)),
+    "discrete": Discrete(4),
+    "multi": MultiDiscrete((3, 2)),
+}
+every_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
+
+
+def make(space, seed=0):
+    layout = policy.layout_of(5, space, (16, 8))
+    rng = np.random.default_rng(seed)
+    vector = policy.initial(layout, seed, 0.0)
+    return layout, vector + rng.normal(0, 0.3, vector.shape).astype(np.float32), rng
+
+
+def in_torch(layout, dist):
+    """The same distributions as torch has them, one per head."""
+    if layout.gaussian:
+        mean, std = torch.tensor(np.asarray(dist["mean"])), np.exp(np.asarray(dist["log_std"]))
+        return [torch.distributions.Normal(mean, torch.tensor(std))]
+    parts = np.split(np.asarray(dist["logits"]), np.cumsum(layout.heads)[:-1], axis=-1)
+    return [torch.distributions.Categorical(logits=torch.tensor(part)) for part in parts]
+
+
+@every_space
+def test_log_prob_entropy_and_kl_are_torchs(space):
+    layout, old_vector, rng = make(space)
+    _, new_vector, _ = make(space, seed=1)
+    x = rng.normal(size=(20, 5)).astype(np.float32)
+    old, new = (policy.distribution(layout, layout.split(v), x) for v in (old_vector, new_vector))
+    a, b = in_torch(layout, old), in_torch(layout, new)
+    if layout.gaussian:
+        action = rng.normal(size=(20, 3)).astype(np.float32)
+        expected = b[0].log_prob(torch.tensor(action)).sum(-1)
+        entropy = b[0].entropy().sum(-1)
+        kl = torch.distributions.kl_divergence(a[0], b[0]).sum(-1)
+    else:
+        action = np.stack([rng.integers(n, size=20) for n in layout.heads], axis=-1)
+        expected = sum(d.log_prob(torch.tensor(action[:, i])) for i, d in enumerate(b))
+        entropy = sum(d.entropy() for d in b)
+        kl = sum(torch.distributions.kl_divergence(p, q) for p, q in zip(a, b, strict=True))
+    np.testing.assert_allclose(
+        policy.log_prob(layout, new, jnp.asarray(action)), expected, rtol=2e-5
+    )
+    np.testing.assert_allclose(policy.entropy(layout, new), entropy, rtol=2e-5)
+    np.testing.assert_allclose(policy.kl(layout, old, new), kl, rtol=2e-4, atol=2e-6)
+
+
+@every_space
+def test_acting_follows_the_distribution_it_reports(space):
+    """What NumPy samples has the probabilities that JAX differentiates."""
+    layout, vector, rng = make(space)
+    arrays = layout.split(vector[None])
+    x = rng.normal(size=(1, 1, 5)).astype(np.float32)
+    many = np.repeat(x, 20_000, axis=1)
+    size = sum(layout.heads) if layout.gaussian else len(layout.heads)
+    draw = rng.standard_normal if layout.gaussian else rng.random
+    actions = policy.act(layout, arrays, many, draw((1, 20_000, size), np.float32))[0]
+    dist = policy.distribution(layout, layout.split(vector), x[0])
+    for i, d in enumerate(in_torch(layout, dist)):
+        if layout.gaussian:
+            np.testing.assert_allclose(actions.mean(0), d.mean[0], atol=0.05)
+            np.testing.assert_allclose(actions.std(0), d.stddev[0], rtol=0.03)
+        else:
+            seen = np.bincount(actions[:, i], minlength=layout.heads[i]) / 20_000
+            np.testing.assert_allclose(seen, d.probs[0], atol=0.015)
+
+
+@every_space
+def test_a_runs_actions_do_not_depend_on_its_neighbours(space):
+    """Bit for bit, for any number of runs acting together."""
+    layout, _, rng = make(space)
+    vectors = np.stack([make(space, seed=s)[1] for s in range(20)])
+    x = rng.normal(size=(20, 2, 5)).astype(np.float32)
+    size = sum(layout.heads) if layout.gaussian else len(layout.heads)
+    noise = rng.random((20, 2, size), np.float32)
+    together = policy.act(layout, layout.split(vectors), x, noise)
+    for count in (1, 2, 7, 20):
+        some = policy.act(layout, layout.split(vectors[:count]), x[:count], noise[:count])
+        np.testing.assert_array_equal(some, together[:count])
+
+
+def test_initial_weights_are_orthogonal_with_the_papers_gains():
+    layout = policy.layout_of(5, SPACES["box"], (16, 8))
+    arrays = layout.split(policy.initial(layout, 3, -0.5))
+    for name, gain in (("policy.0", 2), ("policy.1", 2), ("policy.2", 1e-4), ("value.2", 1)):
+        w = arrays[f"{name}.weight"].astype(np.float64)
+        gram = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
+        np.testing.assert_allclose(gram, gain * np.eye(len(gram)), atol=1e-6)
+        assert not arrays[f"{name}.bias"].any()
+    assert (arrays["policy.log_std"] == -0.5).all()
+
+
+def test_the_first_numbers_are_the_policys():
+    layout = policy.layout_of(5, SPACES["discrete"], (16,))
+    marked = np.zeros(sum(int(np.prod(s)) for _, s in layout.shapes), np.float32)
+    marked[: layout.policy_size] = 1
+    for name, array in layout.split(marked).items():
+        assert array.all() == name.startswith("policy")
