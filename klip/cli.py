@@ -310,6 +310,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except KlipError as error:
         print(f"klip: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("klip: stopped", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # `klip shapes | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -11,7 +11,7 @@ from typing import Any
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
 from klip.ppo.workers import Progress, run_all
-from klip.runs import final_return, folder_of, read_metrics
+from klip.runs import final_return, folder_of, read_metrics, read_status
 from klip.shapes import Controller, Shape
 
 
@@ -58,22 +58,21 @@ def train(
 ) -> list[Result]:
     """Train every shape with every seed; `fields` are those of `Config`, `steps` among them.
 
-    The runs fill all cores unless `workers` says how many processes to use.
+    The runs fill all cores unless `workers` says how many processes to use. Runs that have ended
+    already are not repeated.
     """
     configs, out = plan(task, shapes, seeds, **fields), Path(out)
     cores = len(os.sched_getaffinity(0))
     count = cores if workers is None else workers
     if not 1 <= count <= cores:
         raise KlipError(f"workers={count} must lie between 1 and {cores}, the cores there are")
-    ends: dict[int, Progress] = {}
-    for message in run_all(configs, out, count):
-        if message.status != "running":
-            ends[message.run] = message
+    paths = [folder_of(out, c.task, c.shape, c.seed, c.id) for c in configs]
+    missing = [i for i, path in enumerate(paths) if read_status(path) is None]
+    for message in run_all([configs[i] for i in missing], out, count):
         if progress is not None:
-            progress(configs, message)
+            progress(configs, message._replace(run=missing[message.run]))
     results = []
-    for i, c in enumerate(configs):
-        path = folder_of(out, c.task, c.shape, c.seed, c.id)
-        value = final_return(read_metrics(path))
-        results.append(Result(c, path, ends[i].status, ends[i].reason, value))
+    for c, path in zip(configs, paths, strict=True):
+        status, value = read_status(path) or {}, final_return(read_metrics(path))
+        results.append(Result(c, path, status["status"], status["reason"], value))
     return results

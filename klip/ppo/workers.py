@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import queue
+import signal
 import time
 import traceback
 from collections import defaultdict
@@ -103,6 +104,7 @@ def run_all(configs: Sequence[Config], out: Path, workers: int) -> Iterator[Prog
 
 def _work(jobs: str, out: str, core: int, messages: Any) -> None:
     """The life of a worker: pin, then train cohort after cohort."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us
     os.sched_setaffinity(0, {core})
     try:
         for cohort in json.loads(jobs):

@@ -3,6 +3,6 @@
 Knows nothing of training; the trainer writes here, the report reads.
 """
 
-from klip.runs.store import RunFolder, final_return, folder_of, read_metrics
+from klip.runs.store import RunFolder, final_return, folder_of, read_metrics, read_status
 
-__all__ = ["RunFolder", "final_return", "folder_of", "read_metrics"]
+__all__ = ["RunFolder", "final_return", "folder_of", "read_metrics", "read_status"]

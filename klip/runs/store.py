@@ -74,6 +74,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
+def read_status(path: Path) -> dict[str, Any] | None:
+    """How a run ended, or None if it has not."""
+    file = path / "status.json"
+    found: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.exists() else None
+    return found
+
+
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Parameters, statistics and optimiser state of a finished run."""
     arrays: dict[str, NDArray[Any]] = load_file(path / "final.safetensors")

@@ -44,6 +44,16 @@ def test_one_worker_or_two(tmp_path):
     two = klip.train("CartPole-v1", shapes[::-1], [1, 0], workers=2, out=tmp_path / "two", **SMALL)
     assert files(one) == files(two)
     assert all(r.status == "done" for r in one)
+    again = klip.train(
+        "CartPole-v1",
+        shapes,
+        2,
+        workers=1,
+        out=tmp_path / "one",
+        progress=lambda *_: pytest.fail("a finished run was repeated"),
+        **SMALL,
+    )
+    assert files(again) == files(one)
     pairs = identities(find_runs(tmp_path / "one"))
     assert [(task, {a, b}, alike, seeds) for task, a, b, alike, seeds in pairs] == [
         ("CartPole-v1", {"clip", "per-sample"}, 2, 2)

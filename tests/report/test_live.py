@@ -1,0 +1,54 @@
+"""Progress: a table in a terminal, lines elsewhere."""
+
+from types import SimpleNamespace
+
+from rich.console import Console
+
+from klip.report.live import Watch, summary
+
+ROW = {
+    "iteration": 5,
+    "step": 2560,
+    "return_mean": 120.5,
+    "kill": 0.03,
+    "kl": 0.01,
+    "speed": 9000.0,
+}
+
+
+def test_a_terminal_gets_a_table():
+    console = Console(force_terminal=True, width=120, record=True)
+    with Watch(console, ["clip seed 0", "clip seed 1"], [10, 10]) as watch:
+        watch.tell(0, "running", ROW)
+        assert watch.done() == 0.25
+        assert watch.speed() == 9000.0
+        console.print(watch.table())
+    text = console.export_text()
+    for part in ("clip seed 1", "waiting", "2,560", "120.5", "3.0%", "9,000", "25%"):
+        assert part in text
+
+
+def test_a_file_gets_lines(monkeypatch):
+    console = Console(force_terminal=False, width=120, record=True)
+    with Watch(console, ["clip seed 0"], [10]) as watch:
+        watch.printed -= 60
+        watch.tell(0, "running", ROW)
+        watch.tell(0, "running", ROW)  # too soon for another line
+    lines = console.export_text().strip().splitlines()
+    assert len(lines) == 1
+    assert "50%" in lines[0]
+    assert "steps/s" in lines[0]
+
+
+def test_the_summary_counts_what_diverged():
+    config = SimpleNamespace(task="CartPole-v1", shape="clip(eps=0.2)")
+    results = [
+        SimpleNamespace(config=config, status="done", final_return=400.0),
+        SimpleNamespace(config=config, status="done", final_return=500.0),
+        SimpleNamespace(config=config, status="diverged", final_return=None),
+    ]
+    console = Console(width=120, record=True)
+    console.print(summary(results))
+    text = console.export_text()
+    for part in ("clip", "3", "1", "450.0", "50.0"):
+        assert part in text
