@@ -52,6 +52,7 @@ REQUIREMENTS = (
 )
 ALONE_SEEDS = 8  # single runs, one after the other, so that a turn lasts as long as a peer's
 SCALING = (1, 5, 20, 40, 80)
+QUICK = ("HalfCheetah-v4", "Hopper-v4", "CartPole-v1")
 
 
 class BenchmarkError(Exception):
@@ -231,8 +232,8 @@ def say(text: str) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="klip bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--task", nargs="+", choices=TARGETS, default=list(TARGETS))
-    parser.add_argument("--quick", action="store_true", help="one turn each instead of three")
+    parser.add_argument("--task", nargs="+", choices=TARGETS, help="only these")
+    parser.add_argument("--quick", action="store_true", help="one turn each, three tasks")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--show", type=Path, metavar="FILE", help="only print a result's tables")
     given = parser.parse_args(args)
@@ -241,7 +242,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     try:
         install_peers()
-        report = measure(given.task, given.quick)
+        report = measure(given.task or (QUICK if given.quick else tuple(TARGETS)), given.quick)
     except BenchmarkError as error:
         say(f"klip bench: {error}")
         return 1

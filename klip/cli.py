@@ -272,7 +272,7 @@ def bench(task: tuple[str, ...] = (), quick: bool = False, as_json: Json = False
 
     Args:
         task: only these of the benchmark's tasks
-        quick: one timed turn each instead of three
+        quick: three tasks, one timed turn each instead of three
         as_json: print one JSON object
 
     """

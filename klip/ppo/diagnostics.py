@@ -53,9 +53,15 @@ class Sums(NamedTuple):
 
     @staticmethod
     def reductions() -> Sums:
-        """How each field is put together over minibatches."""
+        """How each field is put together over epochs."""
         named = {"ratio_max": "max", "ratio_min": "min"}
         return Sums(*(named.get(name, "sum") for name in Sums._fields))
+
+    @staticmethod
+    def nothing() -> Sums:
+        """The sums of no samples."""
+        empty = {"ratio_max": 0.0, "ratio_min": float("inf")}
+        return Sums(*(jnp.float32(empty.get(name, 0.0)) for name in Sums._fields))
 
     def metrics(self) -> dict[str, Array]:
         """Means and fractions, by the names that the metrics file uses."""
@@ -82,17 +88,35 @@ def reduce_sums(stacked: Array, how: str) -> Array:
     return reductions[how](stacked, axis=0)
 
 
-def observe(
-    shape: Shape,
-    log_ratio: Array,
-    advantage: Array,
-    m: Array,
-    kl: Array,
-    entropy: Array,
-    value_loss: Array,
-    norms: tuple[Array, Array],
-) -> tuple[Sums, Array, Array]:
-    """The sums of one minibatch; beta of each of its samples, and its set: in 0, kill 1, pass 2."""
+class Samples(NamedTuple):
+    """What is known of each sample when it is trained on, `[N]`."""
+
+    log_ratio: Array
+    advantage: Array
+    m: Array
+    kl: Array  # closed form, of its state
+    entropy: Array  # of the policy at its state
+
+
+class Losses(NamedTuple):
+    """What is known of each minibatch."""
+
+    value_loss: Array  # summed over its samples
+    policy_grad_norm: Array  # before clipping
+    grad_norm: Array
+
+
+class Seen(NamedTuple):
+    """What one epoch says about itself."""
+
+    sums: Sums
+    beta: Array  # [N]
+    sets: Array  # [N] in 0, kill 1, pass 2
+
+
+def observe(shape: Shape, samples: Samples, losses: Losses) -> Seen:
+    """Reduce one epoch."""
+    log_ratio, advantage, m, kl, entropy = samples
     w = ratio(log_ratio)
     pull = w * advantage
     # A compiler may fuse m - w*A and so see its rounding; where they are equal beta is exactly 0.
@@ -106,7 +130,7 @@ def observe(
 
     sums = Sums(
         count=jnp.float32(w.size),
-        steps=jnp.float32(1),
+        steps=jnp.float32(losses.grad_norm.size),
         inside_positive=count(inside & positive),
         inside_negative=count(inside & negative),
         inside_zero=count(inside & ~positive & ~negative),
@@ -126,16 +150,16 @@ def observe(
         k3=(w - 1 - log_ratio).sum(),
         kl=kl.sum(),
         entropy=entropy.sum(),
-        value_loss=value_loss,
-        policy_grad_norm=norms[0],
-        grad_norm=norms[1],
+        value_loss=losses.value_loss.sum(),
+        policy_grad_norm=losses.policy_grad_norm.sum(),
+        grad_norm=losses.grad_norm.sum(),
     )
-    return sums, beta, jnp.where(kill, 1, jnp.where(passing, 2, 0)).astype(jnp.int8)
+    return Seen(sums, beta, jnp.where(kill, 1, jnp.where(passing, 2, 0)).astype(jnp.int8))
 
 
 def beta_quantiles(beta: NDArray[Any], sets: NDArray[Any]) -> dict[str, list[float] | None]:
     """Quantiles of the coefficient over all samples of an iteration, and over the killed alone."""
-    killed = beta[sets == KILL]
+    beta, killed = beta[sets >= 0], beta[sets == KILL]
     return {
         "beta": _quantiles(beta),
         "beta_kill": _quantiles(killed) if killed.size else None,

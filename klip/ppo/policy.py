@@ -62,6 +62,10 @@ class Layout:
             start += size
         return arrays
 
+    def join(self, arrays: dict[str, Array]) -> Array:
+        """The vector `[P]` again; a dict's own order is JAX's to change."""
+        return jnp.concatenate([arrays[name].ravel() for name, _ in self.shapes])
+
 
 def layout_of(observation: int, action: Action, hidden: tuple[int, ...]) -> Layout:
     """The layout for a task's spaces."""

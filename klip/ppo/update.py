@@ -17,9 +17,20 @@ import optax
 
 from klip.ppo.advantages import Batch, normalised
 from klip.ppo.config import Config
-from klip.ppo.diagnostics import CHANGED, Sums, barrier, observe, reduce_sums
+from klip.ppo.diagnostics import (
+    CHANGED,
+    Losses,
+    Samples,
+    Seen,
+    Sums,
+    barrier,
+    observe,
+    reduce_sums,
+)
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
 from klip.shapes import Array, Context, Controller, Feedback, Shape, with_numbers
+
+Arrays = dict[str, Array]
 
 
 class Learner(NamedTuple):
@@ -36,7 +47,7 @@ class Outcome(NamedTuple):
     controller: dict[str, Array]
     metrics: dict[str, Array]
     beta: Array  # [epochs * N] the coefficient of every sample of every epoch
-    sets: Array  # [epochs * N] in 0, kill 1, pass 2
+    sets: Array  # [epochs * N] in 0, kill 1, pass 2; -1 for an epoch that was not run
     finite: Array  # whether every loss, gradient and parameter was; if not, nothing was applied
 
 
@@ -55,6 +66,33 @@ def value_loss(c: Config, value: Array, old: Array, target: Array) -> Array:
         near = old + jnp.clip(value - old, -c.value_clip, c.value_clip)
         error = jnp.maximum(error, jnp.square(near - target))
     return 0.5 * error
+
+
+class State(NamedTuple):
+    """A learner while it learns: arrays by name, since slicing them from the vector costs time."""
+
+    arrays: Arrays
+    optimiser: Any
+    finite: Array
+
+
+def _unpack(layout: Layout, learner: Learner) -> State:
+    empty, adam = learner.optimiser
+    moments = adam._replace(mu=layout.split(adam.mu), nu=layout.split(adam.nu))
+    return State(layout.split(learner.vector), (empty, moments), jnp.asarray(True))
+
+
+def _pack(layout: Layout, state: State) -> tuple[Learner, Array]:
+    """The learner again, and whether all of it is finite."""
+    empty, adam = state.optimiser
+    vector = layout.join(state.arrays)
+    moments = adam._replace(mu=layout.join(adam.mu), nu=layout.join(adam.nu))
+    return Learner(vector, (empty, moments)), state.finite & jnp.all(jnp.isfinite(vector))
+
+
+def _nothing(batch: int, state: State, order: Array) -> tuple[State, Seen]:
+    """What an epoch does that is not run."""
+    return state, Seen(Sums.nothing(), jnp.zeros(batch), jnp.full(batch, -1, jnp.int8))
 
 
 def _weighs_kl(shape: Shape) -> bool:
@@ -76,8 +114,8 @@ def epochs(
     whole, rest = divmod(c.batch, c.minibatch)
 
     def gradient_step(
-        learner: Learner, shape: Shape, lr: Array, step: Array, batch: Batch
-    ) -> tuple[Learner, Sums, Array, Array, Array]:
+        state: State, shape: Shape, lr: Array, step: Array, batch: Batch
+    ) -> tuple[State, Samples, Losses]:
         count = batch.advantage.shape[0]
         advantage = batch.advantage
         if c.normalise_advantages == "minibatch":
@@ -86,8 +124,7 @@ def epochs(
         # Only what has a weight in the objective is differentiated; the rest is watched.
         weighs_kl = _weighs_kl(shape)
 
-        def heads(vector: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-            arrays = layout.split(vector)
+        def heads(arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
             new = distribution(layout, arrays, batch.observation)
             every = {
                 "log_prob": log_prob(layout, new, batch.action),
@@ -98,7 +135,7 @@ def epochs(
             used = {"log_prob": True, "value": True, "kl": weighs_kl, "entropy": c.entropy_weight}
             return {k: v for k, v in every.items() if used[k]}, every
 
-        _, backward, every = jax.vjp(heads, learner.vector, has_aux=True)
+        _, backward, every = jax.vjp(heads, state.arrays, has_aux=True)
         log_ratio = every["log_prob"] - batch.old_log_prob
         known = {"old_log_prob": batch.old_log_prob, "kl": every["kl"], "entropy": every["entropy"],
                  "reward": batch.reward, "step": step}  # fmt: skip
@@ -118,40 +155,34 @@ def epochs(
         if c.entropy_weight:
             pulls["entropy"] = jnp.full(count, -c.entropy_weight / count)
         (gradient,) = backward(pulls)
-        updates, moments = adam.update(gradient, learner.optimiser)
-        vector = learner.vector - lr * updates
-        squares = jnp.square(gradient)
-        norms = (jnp.sqrt(squares[: layout.policy_size].sum()), jnp.sqrt(squares.sum()))
-        finite = jnp.isfinite(loss) & jnp.isfinite(norms[1]) & jnp.all(jnp.isfinite(vector))
-        log_ratio, advantage, m = barrier((log_ratio, advantage, m))
-        sums, beta, sets = observe(
-            shape, log_ratio, advantage, m, every["kl"], every["entropy"], loss, norms
-        )
-        return Learner(vector, moments), sums, beta, sets, finite
+        updates, moments = adam.update(gradient, state.optimiser)
+        arrays = jax.tree.map(lambda x, u: x - lr * u, state.arrays, updates)
+        squares = {name: jnp.square(g).sum() for name, g in gradient.items()}
+        of_policy = sum(s for name, s in squares.items() if name.startswith("policy"))
+        norms = (jnp.sqrt(of_policy), jnp.sqrt(sum(squares.values())))
+        finite = state.finite & jnp.isfinite(loss) & jnp.isfinite(norms[1])
+        seen = barrier((log_ratio, advantage, m))
+        samples = Samples(seen[0], seen[1], seen[2], every["kl"], every["entropy"])
+        return State(arrays, moments, finite), samples, Losses(loss, *norms)
 
     def epoch(
-        learner: Learner, shape: Shape, lr: Array, step: Array, batch: Batch, order: Array
-    ) -> tuple[Learner, Sums, Array, Array, Array]:
+        state: State, shape: Shape, lr: Array, step: Array, batch: Batch, order: Array
+    ) -> tuple[State, Seen]:
         """All minibatches of one pass, the last and smaller one too."""
 
-        def body(carry: tuple[Learner, Array], rows: Array) -> Any:
-            learner, finite = carry
-            learner, sums, beta, sets, ok = gradient_step(
-                learner, shape, lr, step, jax.tree.map(lambda x: x[rows], batch)
-            )
-            return (learner, finite & ok), (sums, beta, sets)
+        def body(state: State, rows: Array) -> tuple[State, tuple[Samples, Losses]]:
+            minibatch = jax.tree.map(lambda x: x[rows], batch)
+            state, samples, losses = gradient_step(state, shape, lr, step, minibatch)
+            return state, (samples, losses)
 
         rows = order[: whole * c.minibatch].reshape(whole, c.minibatch)
-        start = (learner, jnp.asarray(True))
-        (learner, finite), (sums, beta, sets) = jax.lax.scan(body, start, rows)
-        total = jax.tree.map(reduce_sums, sums, Sums.reductions())
-        beta, sets = beta.ravel(), sets.ravel()
+        state, (samples, losses) = jax.lax.scan(body, state, rows)
+        samples = jax.tree.map(jnp.ravel, samples)
         if rest:
-            (learner, finite), (last, b, k) = body((learner, finite), order[whole * c.minibatch :])
-            both = jax.tree.map(lambda x, y: jnp.stack([x, y]), total, last)
-            total = jax.tree.map(reduce_sums, both, Sums.reductions())
-            beta, sets = jnp.concatenate([beta, b]), jnp.concatenate([sets, k])
-        return learner, total, beta, sets, finite
+            state, (few, loss) = body(state, order[whole * c.minibatch :])
+            samples = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), samples, few)
+            losses = jax.tree.map(jnp.append, losses, loss)
+        return state, observe(shape, samples, losses)
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,
@@ -161,40 +192,40 @@ def epochs(
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
         shape = value.shape_at(controller) if isinstance(value, Controller) else value
 
+        def run(state: State, order: Array) -> tuple[State, Seen]:
+            return epoch(state, shape, lr, step, batch, order)
+
         def body(carry: Any, order: Array) -> Any:
-            learner, stopped, finite, classes = carry
-            moved, sums, beta, sets, ok = epoch(learner, shape, lr, step, batch, order)
+            state, stopped, sets = carry
             if isinstance(value, Controller):
-                learner = jax.tree.map(functools.partial(jnp.where, stopped), learner, moved)
-                feedback = Feedback(ratio_deviation=sums.ratio_deviation / sums.count)
+                skip = functools.partial(_nothing, c.batch)
+                state, seen = jax.lax.cond(stopped, skip, run, state, order)
+                feedback = Feedback(ratio_deviation=seen.sums.ratio_deviation / seen.sums.count)
                 stopped = stopped | value.stop(controller, feedback)
             else:
-                learner = moved
-            changed = jnp.zeros(())
+                state, seen = run(state, order)
+            now = sets
             if c.per_epoch:
-                now = jnp.zeros(c.batch, jnp.int8).at[order].set(sets)
-                changed = jnp.mean(now != classes)
-                classes = now
-            return (learner, stopped, finite & ok, classes), (sums, beta, sets, changed, stopped)
+                now = jnp.zeros(c.batch, jnp.int8).at[order].set(seen.sets)
+            return (state, stopped, now), (seen, jnp.mean(now != sets))
 
-        start = (learner, jnp.asarray(False), jnp.asarray(True), jnp.zeros(c.batch, jnp.int8))
-        (moved, _, finite, _), seen = jax.lax.scan(body, start, orders)
-        sums, beta, sets, changed, stops = seen
-        total = jax.tree.map(reduce_sums, sums, Sums.reductions())
-        metrics = total.metrics()
+        start = (_unpack(layout, learner), jnp.asarray(False), jnp.zeros(c.batch, jnp.int8))
+        (state, _, _), (seen, changed) = jax.lax.scan(body, start, orders)
+        moved, finite = _pack(layout, state)
+        metrics = jax.tree.map(reduce_sums, seen.sums, Sums.reductions()).metrics()
         if c.per_epoch:
-            metrics |= {f"epoch.{k}": v for k, v in jax.vmap(Sums.metrics)(sums).items()}
+            metrics |= {f"epoch.{k}": v for k, v in jax.vmap(Sums.metrics)(seen.sums).items()}
             metrics[f"epoch.{CHANGED}"] = changed
         if isinstance(value, Controller):
-            new = distribution(layout, layout.split(moved.vector), batch.observation)
+            new = distribution(layout, state.arrays, batch.observation)
             rollout_kl = kl(layout, batch.old, new).mean()
             w = jnp.exp(log_prob(layout, new, batch.action) - batch.old_log_prob)
             feedback = Feedback(rollout_kl, jnp.abs(w - 1).mean(), float(c.batch))
             metrics["rollout_kl"] = rollout_kl
-            metrics["epochs_run"] = (~stops).sum() + jnp.any(stops)
+            metrics["epochs_run"] = (seen.sums.count > 0).sum()
             controller = {k: jnp.asarray(v, jnp.float32)
                           for k, v in value.update(controller, feedback).items()}  # fmt: skip
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, learner)
-        return Outcome(kept, controller, metrics, beta.ravel(), sets.ravel(), finite)
+        return Outcome(kept, controller, metrics, seen.beta.ravel(), seen.sets.ravel(), finite)
 
     return jax.jit(update)
