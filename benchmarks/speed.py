@@ -201,6 +201,7 @@ def measure(tasks: Sequence[str], quick: bool) -> Report:
     report: Report = {
         "date": datetime.date.today().isoformat(),
         "quick": quick,
+        "commit": commit(),
         "machine": {"cpu": cpu(), "cores": len(cores), "load_before": load},
         "versions": {"python": platform.python_version(), **versions},
         "protocol": {"runs_per_worker": RUNS, "iterations": "2" if quick else f"2-{1 + rounds}"},
@@ -223,6 +224,13 @@ def cpu() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """Which version of the code this is, marked if it has been edited since."""
+    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def say(text: str) -> None:

@@ -201,7 +201,7 @@ def caption(report: Report) -> str:
         f"{report['date']}, {kind}{machine['cores']} cores of {machine['cpu']}, load before "
         f"{machine['load_before'][0]:.2f}, {report['seconds'] / 60:.0f} minutes; "
         f"iterations {report['protocol']['iterations']} from scratch. "
-        f"Python {versions['python']}; {'; '.join(parts)}."
+        f"Commit {report['commit']}; Python {versions['python']}; {'; '.join(parts)}."
     )
 
 

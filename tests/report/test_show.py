@@ -129,11 +129,11 @@ def test_nothing_to_show_is_an_error():
 
 
 def test_six_columns_and_long_names_are_drawn(tmp_path):
-    names = ("clip", "truncate(cap=2) * clip + kl-k3(b=0.1)", "p3o", "position-aware", "tv", "ano")
+    names = ("clip", "truncate(cap=2.0) * clip + kl-k3(b=0.1)", "p3o", "position-aware", "tv", "ano")
     figure = show([parse_shape(name) for name in names])
     save(figure, tmp_path / "six.png")
     titles = [axes.get_title() for axes in figure.axes[:6]]
-    assert titles[1] == "truncate(cap=2) *\nclip(eps=0.2) +\nkl-k3(b=0.1)"
+    assert titles[1] == "truncate(cap=2.0) *\nclip(eps=0.2) +\nkl-k3(b=0.1)"
     assert max(len(row) for title in titles for row in title.split("\n")) <= 27
 
 
