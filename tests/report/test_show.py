@@ -129,7 +129,7 @@ def test_nothing_to_show_is_an_error():
 
 
 def test_six_columns_and_long_names_are_drawn(tmp_path):
-    names = ("clip", "truncate(cap=2.0) * clip + kl-k3(b=0.1)", "p3o", "position-aware", "tv", "ano")
+    names = ("clip", "truncate * clip + kl-k3(b=0.1)", "p3o", "position-aware", "tv", "ano")
     figure = show([parse_shape(name) for name in names])
     save(figure, tmp_path / "six.png")
     titles = [axes.get_title() for axes in figure.axes[:6]]
