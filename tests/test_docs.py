@@ -20,7 +20,9 @@ def test_code_blocks_run_in_order(page, monkeypatch):
     monkeypatch.chdir(ROOT)  # commands and paths on the pages are those of a checkout
     text = page.read_text(encoding="utf-8")
     names: dict[str, object] = {"__name__": f"docs_{page.stem.replace('-', '_')}"}
-    for found in BLOCK.finditer(text):
+    blocks = list(BLOCK.finditer(text))
+    assert blocks, "a page without code that runs cannot be checked"
+    for found in blocks:
         line = text.count("\n", 0, found.start(1))
         source = "\n" * line + found[1]  # a failure then names the page's own line
         exec(compile(source, str(page), "exec"), names)
