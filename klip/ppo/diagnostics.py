@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,6 @@ from klip.theory.partition import band_of, partition
 QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 CHANGED = "changed_class"
 KILL = 1
-
-
-def barrier(x: Any) -> Any:
-    """`x`, computed as it stands: the compiler neither moves nor fuses arithmetic across."""
-    return jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
 
 
 class Sums(NamedTuple):

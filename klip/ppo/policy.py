@@ -47,11 +47,6 @@ class Layout:
                 found.append(("policy.log_std", (out,)))
         return found
 
-    @property
-    def policy_size(self) -> int:
-        """How many of the vector's first numbers belong to the policy."""
-        return sum(int(np.prod(s)) for name, s in self.shapes if name.startswith("policy"))
-
     def split(self, vector: Array) -> dict[str, Array]:
         """The arrays as views of a vector `[P]`, or of a stack of vectors `[R, P]`."""
         arrays, start = {}, 0

@@ -134,7 +134,6 @@ def _elementwise(name: str, slope: Callable[[Array, Array], Array]) -> Callable[
 exp = _elementwise("exp", lambda x, y: y)
 log = _elementwise("log", lambda x, y: 1 / x)
 log1p = _elementwise("log1p", lambda x, y: 1 / (1 + x))
-expm1 = _elementwise("expm1", lambda x, y: y + 1)
 sqrt = _elementwise("sqrt", lambda x, y: 0.5 / y)
 tanh = _elementwise("tanh", lambda x, y: 1 - y * y)
 absolute = _elementwise("abs", lambda x, y: np.sign(x))

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from klip.errors import KlipError
-from klip.shapes.algebra import BySign, Gate
+from klip.shapes.algebra import BySign
 from klip.shapes.controllers import Controller
 from klip.shapes.shape import Shape
 from klip.shapes.value import Value
@@ -216,6 +216,3 @@ def load_module(place: str) -> ModuleType:
             f"{place} does not import ({type(error).__name__}: {error}); "
             f"make `python {place if place.endswith('.py') else '-m ' + place}` run first"
         ) from error
-
-
-__all__ = ["Gate", "NameUnknown", "catalogue", "load_module", "parse", "parse_shape"]

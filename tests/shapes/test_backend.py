@@ -18,7 +18,7 @@ every_framework = pytest.mark.parametrize("to", TO.values(), ids=TO.keys())
 FORMULAS = {
     "polynomial": lambda x: 3 * x * x - x / 4 + 1 / (2 + x * x) + (1 - x) ** 3,
     "exp and log": lambda x: backend.exp(-x) * backend.log(2 + backend.exp(x)),
-    "log1p and expm1": lambda x: backend.log1p(x * x) + backend.expm1(x / 2),
+    "log1p": lambda x: backend.log1p(x * x),
     "sqrt and tanh": lambda x: backend.sqrt(1 + x * x) * backend.tanh(x),
     "sigmoid": lambda x: backend.sigmoid(3 * x),
     "sech2": lambda x: backend.sech2(x),
