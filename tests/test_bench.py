@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import klip.cli
+import klip.cli.training
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -163,7 +163,7 @@ def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
         seen.append(command)
         return argparse.Namespace(returncode=7)
 
-    monkeypatch.setattr(klip.cli.subprocess, "run", run)
+    monkeypatch.setattr(klip.cli.training.subprocess, "run", run)
     assert klip.cli.main(["bench", "--task", "Ant-v4", "CartPole-v1", "--quick", "--json"]) == 7
     assert seen[0][1:] == [
         str(BENCHMARKS / "speed.py"), "--task", "Ant-v4", "CartPole-v1", "--quick", "--json"
@@ -173,7 +173,9 @@ def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
 def test_without_a_checkout_the_command_says_so(monkeypatch, capsys, tmp_path):
     (tmp_path / "klip").mkdir()
     monkeypatch.setattr(
-        klip.cli, "__file__", str(shutil.copy(klip.cli.__file__, tmp_path / "klip"))
+        klip.cli.training,
+        "__file__",
+        str(shutil.copy(klip.cli.training.__file__, tmp_path / "klip")),
     )
     assert klip.cli.main(["bench"]) == 2
     assert "needs a checkout" in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""From the command line to a command; a user's mistake is one line, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+
+from klip.cli import reports, shapes, training
+from klip.errors import KlipError
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "shapes": shapes.shapes,
+    "show": shapes.show,
+    "profile": shapes.profile,
+    "probe": shapes.probe,
+    "verify": shapes.verify,
+    "figures": shapes.figures,
+    "train": training.train,
+    "curves": reports.curves,
+    "bench": training.bench,
+}
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command; a user's mistake is one line on standard error and exit code 2."""
+    try:
+        result = tyro.extras.subcommand_cli_from_dict(
+            COMMANDS,
+            prog="klip",
+            description="The workbench for trust regions in policy optimisation.",
+            args=args,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+        sys.stdout.flush()
+    except KlipError as error:
+        print(f"klip: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("klip: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `klip shapes | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return int(result or 0)

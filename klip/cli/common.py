@@ -1,0 +1,33 @@
+"""What the commands share: kinds of arguments, and ways to print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+Json = Annotated[bool, tyro.conf.arg(name="json", help="print one JSON object")]
+Output = Annotated[
+    Path | None, tyro.conf.arg(aliases=["-o"], help="file to write: png, svg or pdf")
+]
+RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+def console() -> Console:
+    """Wide enough for a table when the output is not a terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(data, indent=2, allow_nan=False, default=str))
+
+
+def escape(text: str) -> str:
+    """Text in which rich sees no markup."""
+    return text.replace("[", "\\[")

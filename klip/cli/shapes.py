@@ -1,0 +1,214 @@
+"""`klip shapes`, `show`, `profile`, `probe`, `verify`, `figures`: trust regions looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.table import Table
+
+from klip.cli.common import Json, Output, console, escape, print_json
+from klip.errors import KlipError
+from klip.shapes import Controller, Gate, Shape, Threshold, Value, catalogue, parse_shape
+
+ShapeName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE")]
+ShapeNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE...")]
+Given = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(metavar="FIELD=NUMBER...", help="context to assume, such as age=4"),
+]
+
+
+def shapes(as_json: Json = False) -> None:
+    """The catalogue: every shipped shape, controller, gate and threshold."""
+    kinds = {"shapes": (Shape, Controller), "gates": (Gate,), "thresholds": (Threshold,)}
+    found: dict[str, list[dict[str, Any]]] = {
+        title: [_entry(cls) for kind in parts for cls in catalogue(kind).values()]
+        for title, parts in kinds.items()
+    }
+    if as_json:
+        return print_json(found)
+    out = console()
+    for title, entries in found.items():
+        table = Table(title=f"{title} ({len(entries)})", title_justify="left", box=None)
+        for column in ("", "name", "parameters", "formula", "needs", "reference"):
+            table.add_column(column, overflow="fold", no_wrap=column in ("", "name"))
+        for entry in entries:
+            needs = ", ".join(entry["needs"])
+            parameters = ", ".join(f"{k}={v}" for k, v in entry["parameters"].items())
+            formula, reference = escape(entry["formula"]), escape(entry["reference"])
+            name = f"[bold]{entry['name']}[/]"
+            table.add_row(entry["number"], name, parameters, formula, needs, reference)
+        out.print(table, "")
+    out.print('Write one as "clip(eps=0.3)"; see it with `klip show clip`.')
+
+
+def show(
+    names: ShapeNames,
+    output: Output = None,
+    context: Given = (),
+    eps: float = 0.2,
+    upto: float = 2.0,
+) -> None:
+    """Draw shapes side by side: multiplier and beta against w, and the beta map.
+
+    Args:
+        names: shapes, such as clip "ramp(width=0.1)" my_shapes.py:MyShape
+        output: file to write: png, svg or pdf
+        context: context to assume, such as age=4
+        eps: radius of the band that is shaded where a shape has none of its own
+        upto: largest ratio to draw
+
+    """
+    if not names:
+        raise KlipError(
+            "name at least one shape, such as `klip show clip`; `klip shapes` lists all"
+        )
+    from klip.report.show import save, show
+
+    if upto <= 1:
+        raise KlipError(f"--upto {upto} leaves nothing beyond w = 1 to see: give more than 1")
+    chosen = [parse_shape(name) for name in names]
+    path = output or Path("-".join(s.name for s in chosen)[:80] + ".png")
+    save(show(chosen, context=_context(context), eps=eps, ratios=(0.0, upto)), path)
+    print(f"wrote {path}")
+
+
+def profile(name: ShapeName, as_json: Json = False, context: Given = ()) -> None:
+    """The properties of a shape: anchor, drift, sign, bounds, jumps, equilibrium, and more."""
+    from klip.theory.profile import profile
+
+    shape, given = parse_shape(name), _context(context)
+    properties = profile(shape, given).as_dict()
+    if as_json:
+        return print_json({"shape": str(shape), "context": dict(given), **properties})
+    console().print(_properties(str(shape), properties))
+
+
+def probe(
+    loss: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION")],
+    as_json: Json = False,
+    output: Output = None,
+) -> None:
+    """Which trust region a loss function really implements, by its gradients alone."""
+    from klip.report.show import probe_picture, save
+    from klip.theory.probe import load_loss, probe
+
+    found = probe(load_loss(loss))
+    if output is not None:
+        save(probe_picture(found.points(), found.match.shape, loss), output)
+    if as_json:
+        return print_json(found.as_dict())
+    out = console()
+    match, where = found.match, found.match.where
+    kind = "is" if match.exact else "is none of the catalogue; the nearest is"
+    out.print(f"{loss} ({found.framework}, {found.reduction}) {kind} [bold]{match.shape}[/]")
+    out.print(f"largest difference {match.max_difference:.3g} at w={where[0]:.4g}, A={where[1]:g}")
+    if match.equivalents:
+        out.print(f"the same function as {', '.join(match.equivalents)}")
+    out.print(_properties("its own profile", found.profile.as_dict()))
+    for finding in found.findings:
+        colour = "dim" if finding.by_design else "bold red"
+        out.print(f"[{colour}]{finding.code}[/]: {escape(finding.message)}")
+    out.print("" if found.findings else "nothing looks wrong")
+    if output is not None:
+        print(f"wrote {output}")
+
+
+def verify(as_json: Json = False, samples: int = 1 << 20, seed: int = 0) -> int:
+    """Check the paper's two theorems, sample by sample; exits with 1 if one does not hold.
+
+    Args:
+        as_json: print one JSON object
+        samples: how many samples to draw; a quarter as many go through each network
+        seed: of the samples
+
+    """
+    if samples < 4096:
+        raise KlipError(f"--samples {samples} is too few to fill every corner: give at least 4096")
+    from klip.theory.identity import verify
+
+    certificate = verify(samples=samples, seed=seed)
+    if as_json:
+        print_json(certificate.as_dict())
+        return 0 if certificate.ok else 1
+    out = console()
+    table = Table(box=None)
+    for column in ("", "check", "samples", "measured", "bound"):
+        table.add_column(column, justify="right" if column in ("samples", "measured") else "left")
+    for check in certificate.checks:
+        mark = "[green]ok[/]" if check.ok else "[bold red]NO[/]"
+        table.add_row(mark, check.name, f"{check.samples:,}", f"{check.measured:.3g}",
+                      f"{check.bound:g}")  # fmt: skip
+    out.print(table)
+    passed = sum(check.ok for check in certificate.checks)
+    out.print(f"{passed} of {len(certificate.checks)} checks hold")
+    return 0 if certificate.ok else 1
+
+
+def figures(output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("figures")) -> None:
+    """Draw the paper's geometry figures, as PNG and SVG.
+
+    Args:
+        output: folder to write them to
+
+    """
+    from klip.report.geometry import write_figures
+
+    for path in write_figures(output):
+        print(f"wrote {path}")
+
+
+def _entry(cls: type[Value]) -> dict[str, Any]:
+    value = cls()
+    formula = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    return {
+        "name": cls.name,
+        "family": cls.family,
+        "parameters": {
+            k: str(v) if isinstance(v, Value) else v for k, v in value.parameters.items()
+        },
+        "needs": sorted(value.needs),
+        "reference": cls.reference,
+        "number": cls.number,
+        "formula": formula,
+    }
+
+
+def _context(given: Sequence[str]) -> dict[str, float]:
+    pairs = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        try:
+            pairs[name] = float(number)
+        except ValueError:
+            raise KlipError(f"--context {text} must be FIELD=NUMBER, such as age=4") from None
+    return pairs
+
+
+def _properties(title: str, properties: Mapping[str, Any]) -> Table:
+    from klip.theory.profile import Profile
+
+    table = Table(title=title, title_justify="left", show_header=False, box=None)
+    meanings = Profile.meanings()
+    for key, value in properties.items():
+        table.add_row(key.replace("_", " "), escape(_plain(value)), f"[dim]{meanings[key]}[/]")
+    return table
+
+
+def _plain(value: Any) -> str:
+    """A property as a person would write it."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case dict():
+            return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
+        case list() | tuple():
+            return "; ".join(_plain(v) for v in value) or "none"
+    return str(value)
