@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.tasks.lanes import (
+    ALL,
     Bools,
     Box,
     Clock,
@@ -19,14 +19,18 @@ from klip.tasks.lanes import (
     EnvironmentFailed,
     EpisodeSeed,
     Floats,
+    Ints,
     MultiDiscrete,
     State,
     Step,
     TaskError,
     TaskSpec,
     check_action,
-    check_state,
+    check_chosen,
+    entry,
     read_only,
+    renumbered,
+    size_of,
 )
 from klip.tasks.lookup import make_environment
 from klip.tasks.spaces import action_of, observation_size_of
@@ -71,85 +75,112 @@ class GymnasiumLanes:
         self.observation_size, self.action = spec.observation_size, spec.action
         self._envs = [first, *(make_environment(task) for _ in range(lanes - 1))]
         space = first.action_space
-        self._dtype = space.dtype
+        self._dtype = np.dtype(space.dtype)
         self._start: Any = getattr(space, "start", None)  # the number of the first choice
-        self._shape = _action_shape(spec.action, lanes)
+        self._shape = _action_shape(spec.action)
+        self.failed: dict[int, str] = {}
         self._clock = Clock(lanes, episode_seed, None)
-        self._history: deque[NDArray[Any]] = deque()  # [N, ...] of each step still needed
+        self._taken: list[list[NDArray[Any]]] = [[] for _ in range(lanes)]  # in the open episode
         self._observation: Floats = np.zeros((lanes, self.observation_size))
 
     def reset(self) -> Floats:
         self._clock.begin()
-        self._history.clear()
-        observation = np.empty((self.lanes, self.observation_size))
+        self.failed = {}
+        observation = np.zeros((self.lanes, self.observation_size))
         for lane in range(self.lanes):
-            observation[lane] = self._begin(lane)
+            try:
+                observation[lane] = self._begin(lane)
+            except EnvironmentFailed as error:
+                self._stop(lane, error)
         self._observation = read_only(observation)
         return observation
 
     def step(self, action: NDArray[Any]) -> Step:
-        check_action(self.task, action, self._shape)
+        check_action(self.task, action, (self.lanes, *self._shape))
         actions = np.array(action, dtype=self._dtype)
-        final = np.empty((self.lanes, self.observation_size))
-        reward = np.empty(self.lanes)
-        terminated: Bools = np.empty(self.lanes, np.bool_)
-        truncated: Bools = np.empty(self.lanes, np.bool_)
+        final = self._observation.copy()
+        reward = np.zeros(self.lanes)
+        terminated: Bools = np.zeros(self.lanes, np.bool_)
+        truncated: Bools = np.zeros(self.lanes, np.bool_)
         for lane in range(self.lanes):
-            final[lane], reward[lane], terminated[lane], truncated[lane] = self._one(
-                lane, actions[lane]
-            )
+            if lane in self.failed:
+                continue
+            try:
+                final[lane], reward[lane], terminated[lane], truncated[lane] = self._one(
+                    lane, actions[lane]
+                )
+            except EnvironmentFailed as error:
+                self._stop(lane, error)
         self._clock.tick()
-        self._history.append(actions)
         observation = final
         if np.count_nonzero(ended := terminated | truncated):
             lanes = np.flatnonzero(ended)
             self._clock.advance(lanes)
             observation = final.copy()
             for lane in lanes.tolist():
-                observation[lane] = self._begin(lane)
-            longest = int(self._clock.elapsed.max())
-            while len(self._history) > longest:
-                self._history.popleft()
+                try:
+                    observation[lane] = self._begin(lane)
+                except EnvironmentFailed as error:
+                    self._stop(lane, error)
         self._observation = read_only(observation)
         return Step(observation, reward, terminated, truncated, read_only(final))
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        steps = [np.empty((0, *self._shape), self._dtype), *(a[None] for a in self._history)]
-        return self._clock.state() | {
-            "actions": np.concatenate(steps),  # [T, N, ...] of the longest open episode
-            "observation": self._observation.copy(),
+    def state(self, where: slice = ALL) -> dict[str, NDArray[Any]]:
+        taken = self._taken[where]
+        longest = max(map(len, taken), default=0)
+        actions = np.zeros((len(taken), longest, *self._shape), self._dtype)
+        for row, steps in zip(actions, taken, strict=True):
+            if steps:
+                row[: len(steps)] = steps
+        return self._clock.state(where) | {
+            "actions": actions,  # [n, T, ...] of the open episodes, zeros where one is shorter
+            "observation": self._observation[where].copy(),
         }
 
-    def restore(self, state: State) -> Floats:
-        actions = state.get("actions", np.empty(0))
-        like = self.state() | {"actions": np.empty((len(actions), *self._shape))}
-        check_state(self.task, state, like)
-        self._clock.restore(state)
-        self._history = deque(np.array(step, self._dtype) for step in actions)
-        observation = np.empty((self.lanes, self.observation_size))
-        for lane in range(self.lanes):
-            observation[lane] = self._replay(lane, actions)
-            if observation[lane].tobytes() != state["observation"][lane].tobytes():
-                gap = np.abs(observation[lane] - state["observation"][lane]).max()
-                raise TaskError(
-                    f"{self.task} is not deterministic: the seed and the "
-                    f"{self._clock.elapsed[lane]} actions of lane {lane}'s open episode led to "
-                    f"another observation (by {gap:.3g}) than the one saved; let its reset(seed) "
-                    "set everything anew, or start this run from the beginning"
-                )
+    def restore(self, where: slice, state: State) -> Floats:
+        size, task = size_of(where, self.lanes), self.task
+        self._clock.check(task, state, size)
+        elapsed = state["elapsed"]
+        shape = (size, int(elapsed.max(initial=0)), *self._shape)
+        actions = entry(task, state, "actions", shape, self._dtype)
+        seen = entry(task, state, "observation", (size, self.observation_size), np.float64)
+        self._clock.restore(where, state)
+        observation = self._observation.copy()  # the old one is the caller's
+        observation[where] = seen
         self._observation = read_only(observation)
-        return observation
+        block = range(self.lanes)[where]
+        try:
+            for row, lane in enumerate(block):
+                self.failed.pop(lane, None)
+                self._replay(lane, actions[row, : elapsed[row]], seen[row])
+        except TaskError as error:
+            for lane in block:  # some may be there, and some not: together they are no run
+                self._stop(lane, error)
+            raise
+        return read_only(seen.copy())
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        check_chosen(self.task, chosen, self.lanes)
+        for lane, env in enumerate(self._envs):
+            if lane not in chosen:
+                _close(env)
+        self._clock.keep(chosen)
+        self.lanes, self.failed = len(chosen), renumbered(self.failed, chosen)
+        self._envs = [self._envs[lane] for lane in chosen]
+        self._taken = [self._taken[lane] for lane in chosen]
+        self._observation = read_only(self._observation[list(chosen)])
 
     @property
-    def warnings(self) -> int:
-        return 0
+    def warnings(self) -> Ints:
+        return np.zeros(self.lanes, np.int64)
 
     def close(self) -> None:
         for env in self._envs:
-            env.close()
+            _close(env)
 
     def _begin(self, lane: int) -> Floats:
         """Reset one lane by the seed of its present episode; its first observation, [D]."""
+        self._taken[lane] = []
         with self._blame(lane, "resetting"):
             if self.task in _KEEPS_ITS_WORLD:
                 self._envs[lane].close()
@@ -163,15 +194,28 @@ class GymnasiumLanes:
             # the environment gets a copy, so that it cannot change what is kept for a replay
             choice = action.copy() if self._start is None else action + self._start
             observation, reward, terminated, truncated, _ = self._envs[lane].step(choice)
-            return self._checked(observation), float(reward), bool(terminated), bool(truncated)
+            result = self._checked(observation), float(reward), bool(terminated), bool(truncated)
+        self._taken[lane].append(action.copy())  # alone: not the rows of all lanes
+        return result
 
-    def _replay(self, lane: int, actions: NDArray[Any]) -> Floats:
-        """Bring one lane to where its open episode was; the observation there, [D]."""
-        observation = self._begin(lane)
-        steps = int(self._clock.elapsed[lane])
-        for action in actions[len(actions) - steps :, lane]:
-            observation, *_ = self._one(lane, action)
-        return observation
+    def _replay(self, lane: int, actions: NDArray[Any], expected: Floats) -> None:
+        """Bring one lane to where its open episode was, or say that it led elsewhere."""
+        observation, led = self._begin(lane), ""
+        for count, action in enumerate(actions, 1):
+            observation, _, terminated, truncated = self._one(lane, action)
+            if terminated or truncated:
+                led = f"its end at action {count}, and it was open when it was saved"
+                break
+        if not led and observation.tobytes() != expected.tobytes():
+            with np.errstate(all="ignore"):
+                gap = np.abs(observation - expected).max()
+            led = f"another observation (by {gap:.3g}) than the one saved"
+        if led:
+            raise TaskError(
+                f"{self.task} is not deterministic: the seed and the {len(actions)} actions of "
+                f"lane {lane}'s open episode led to {led}; let its reset(seed) set everything "
+                "anew, or start this run from the beginning"
+            )
 
     def _checked(self, observation: Any) -> Floats:
         seen = np.asarray(observation, np.float64)
@@ -191,8 +235,20 @@ class GymnasiumLanes:
             reason = f"{type(error).__name__}: {error}"
             raise EnvironmentFailed(self.task, lane, doing, reason) from error
 
+    def _stop(self, lane: int, error: TaskError) -> None:
+        """Let a lane stand still, so that the others go on."""
+        self.failed[lane] = str(error)
+        self._clock.stop(lane)
 
-def _action_shape(action: Box | Discrete | MultiDiscrete, lanes: int) -> tuple[int, ...]:
+
+def _close(env: Environment) -> None:
+    """Close an environment; one that raises on its way out must not keep the others from theirs."""
+    with suppress(Exception):
+        env.close()
+
+
+def _action_shape(action: Box | Discrete | MultiDiscrete) -> tuple[int, ...]:
+    """The shape of one lane's action."""
     if isinstance(action, Box):
-        return (lanes, len(action.low))
-    return (lanes,) if isinstance(action, Discrete) else (lanes, len(action.n))
+        return (len(action.low),)
+    return () if isinstance(action, Discrete) else (len(action.n),)

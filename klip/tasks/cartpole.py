@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
 from klip.tasks.lanes import (
+    ALL,
     Action,
     Clock,
     Discrete,
@@ -21,14 +23,17 @@ from klip.tasks.lanes import (
     TaskError,
     TaskSpec,
     check_action,
-    check_state,
+    check_chosen,
+    entry,
     read_only,
+    size_of,
 )
 
 _GRAVITY, _POLE, _CART, _LENGTH = 9.8, 0.1, 1.0, 0.5
 _MASS, _POLE_LENGTH = _POLE + _CART, _POLE * _LENGTH
 _FORCE, _SECONDS = 10.0, 0.02
 _FALLEN_X, _FALLEN_ANGLE = 2.4, 12 * 2 * math.pi / 360
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def describe_cartpole(task: str, limit: int | None) -> TaskSpec:
@@ -45,6 +50,7 @@ class CartPoleLanes:
         self.action: Action = Discrete(2)
         self._clock = Clock(lanes, episode_seed, limit)
         self._motion: Floats = np.zeros((4, lanes))  # [4, N] x, its speed, angle, its speed
+        self.failed: dict[int, str] = {}  # equations do not raise
         self._fallen: Floats = np.array([[_FALLEN_X], [_FALLEN_ANGLE]])
 
     def reset(self) -> Floats:
@@ -68,18 +74,29 @@ class CartPoleLanes:
             observation = self._observe()
         return Step(observation, np.ones(self.lanes), terminated, truncated, final)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        return self._clock.state() | {"motion": self._motion.copy()}
+    def state(self, where: slice = ALL) -> dict[str, NDArray[Any]]:
+        return self._clock.state(where) | {"motion": self._motion.T[where].copy()}
 
-    def restore(self, state: State) -> Floats:
-        check_state(self.task, state, self.state())
-        self._clock.restore(state)
-        self._motion[:] = state["motion"]
-        return self._observe()
+    def restore(self, where: slice, state: State) -> Floats:
+        size = size_of(where, self.lanes)
+        self._clock.check(self.task, state, size)
+        motion = entry(self.task, state, "motion", (size, 4), np.float64)
+        # nor could a faster pole be observed, in float32
+        limit = np.array([_FALLEN_X, _LARGEST, _FALLEN_ANGLE, _LARGEST])
+        if not np.all(np.abs(motion) <= limit):
+            raise TaskError(f"{self.task}: the saved 'motion' is damaged: no pole stands so")
+        self._clock.restore(where, state)
+        self._motion[:, where] = motion.T
+        return read_only(self._observe()[where])
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        check_chosen(self.task, chosen, self.lanes)
+        self._clock.keep(chosen)
+        self.lanes, self._motion = len(chosen), self._motion[:, list(chosen)].copy()
 
     @property
-    def warnings(self) -> int:
-        return 0
+    def warnings(self) -> Ints:
+        return np.zeros(self.lanes, np.int64)
 
     def close(self) -> None:
         """Nothing to let go of."""

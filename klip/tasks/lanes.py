@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from klip.errors import KlipError
 
@@ -15,6 +15,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 State = Mapping[str, NDArray[Any]]
+
+ALL = slice(None)
 
 EpisodeSeed = Callable[[int, int], int]
 """(lane, episode, counted from 0) -> the seed of that reset. Pure, so that nothing is stored."""
@@ -99,12 +101,21 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """Independent copies of one task: no lane's bits depend on the others, or on their number."""
+    """Independent copies of one task: no lane's bits depend on the others, or on their number.
+
+    A run owns a block of neighbouring lanes, and is saved, restored, dropped or lost alone.
+    """
 
     task: str
     lanes: int
     observation_size: int
     action: Action
+    failed: dict[int, str]
+    """Lanes whose environment raised, and what it said: one run's error must not end the others.
+
+    Such a lane stands still: its observation stays the last good one (zeros if there was none), it
+    earns nothing, never ends, and its environment is not called again before `reset` or `restore`.
+    """
 
     def reset(self) -> Floats:
         """Start every lane's episode 0; the observations, [N, D]."""
@@ -116,15 +127,28 @@ class Lanes(Protocol):
         a MultiDiscrete. Its precision matters to the bits: Gymnasium's own actions are float32.
         """
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that is needed to go on exactly, as plain arrays."""
+    def state(self, where: slice = ALL) -> dict[str, NDArray[Any]]:
+        """All that these lanes need to go on exactly, as arrays whose first axis is the lane.
 
-    def restore(self, state: State) -> Floats:
-        """Go on from a state; the observations to act on, [N, D], as they were."""
+        Its bytes depend on these lanes alone, so a run's checkpoint does not tell its neighbours.
+        """
+
+    def restore(self, where: slice, state: State) -> Floats:
+        """Put these lanes where a state says, and leave the others alone; [n, D] as it was.
+
+        A state that does not fit is a `TaskError`. So is one that does not lead back, or on whose
+        way an environment raises (`EnvironmentFailed`): then these lanes stand still.
+        """
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with these lanes only: lane `chosen[i]` becomes lane i, and keeps its seeds.
+
+        Nothing is replayed, so an environment that is not deterministic survives it.
+        """
 
     @property
-    def warnings(self) -> int:
-        """How many episodes MuJoCo marked unstable: it resets such a state without a word."""
+    def warnings(self) -> Ints:
+        """[N] episodes that MuJoCo marked unstable: it resets such a state without a word."""
 
     def close(self) -> None:
         """Let go of what the environments hold."""
@@ -135,6 +159,8 @@ class Clock:
 
     def __init__(self, lanes: int, episode_seed: EpisodeSeed, limit: int | None) -> None:
         self._episode_seed, self._limit = episode_seed, limit
+        self._lane: Ints = np.arange(lanes)  # [N] the number at construction, which seeds go by
+        self._pace: Ints = np.ones(lanes, np.int64)  # [N] 0 where the lane stands still
         self.episode: Ints = np.zeros(lanes, np.int64)  # [N]
         self.elapsed: Ints = np.zeros(lanes, np.int64)  # [N] steps since the episode began
 
@@ -142,10 +168,11 @@ class Clock:
         """Go back to the start of every lane's episode 0."""
         self.episode[:] = 0
         self.elapsed[:] = 0
+        self._pace[:] = 1
 
     def tick(self) -> Bools:
         """Count one step of every lane; whether it was the last that the time limit allows, [N]."""
-        self.elapsed += 1
+        self.elapsed += self._pace
         if self._limit is None:
             return np.zeros(len(self.elapsed), np.bool_)
         return self.elapsed >= self._limit
@@ -155,18 +182,46 @@ class Clock:
         self.episode[ended] += 1
         self.elapsed[ended] = 0
 
+    def stop(self, lane: int) -> None:
+        """Count no more steps of a lane."""
+        self._pace[lane] = 0
+
+    def going(self) -> Ints:
+        """The lanes that were not stopped."""
+        return np.flatnonzero(self._pace)
+
     def seed(self, lane: int) -> int:
         """The seed of the lane's present episode."""
-        return int(self._episode_seed(int(lane), int(self.episode[lane])))
+        return int(self._episode_seed(int(self._lane[lane]), int(self.episode[lane])))
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self, where: slice = ALL) -> dict[str, NDArray[Any]]:
         """Both counts, as they are now."""
-        return {"episode": self.episode.copy(), "elapsed": self.elapsed.copy()}
+        return {"episode": self.episode[where].copy(), "elapsed": self.elapsed[where].copy()}
 
-    def restore(self, state: State) -> None:
-        """Take both counts from a state."""
-        self.episode[:] = state["episode"]
-        self.elapsed[:] = state["elapsed"]
+    def check(self, task: str, state: State, lanes: int) -> None:
+        """Raise unless a state has both counts of so many lanes, and they can be."""
+        for key in ("episode", "elapsed"):
+            counts = entry(task, state, key, (lanes,), np.int64)
+            if counts.min(initial=0) < 0:
+                raise TaskError(f"{task}: the saved {key!r} is damaged: it counts {counts.min()}")
+        longest = state["elapsed"].max(initial=0)
+        if self._limit is not None and longest >= self._limit:
+            raise TaskError(
+                f"{task}: the saved 'elapsed' is damaged: an open episode has {longest} steps, and "
+                f"the time limit is {self._limit}"
+            )
+
+    def restore(self, where: slice, state: State) -> None:
+        """Take both counts from a state that was checked, and count on."""
+        self.episode[where] = state["episode"]
+        self.elapsed[where] = state["elapsed"]
+        self._pace[where] = 1
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with these lanes only."""
+        rows = list(chosen)
+        self._lane, self._pace = self._lane[rows], self._pace[rows]
+        self.episode, self.elapsed = self.episode[rows], self.elapsed[rows]
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -181,15 +236,46 @@ def check_action(task: str, action: NDArray[Any], shape: tuple[int, ...]) -> Non
         raise TaskError(f"{task}: the actions have shape {action.shape}, and must have {shape}")
 
 
-def check_state(task: str, state: State, expected: Mapping[str, NDArray[Any]]) -> None:
-    """Raise unless `state` has the entries and array shapes of `expected`."""
-    for key, array in expected.items():
-        if key not in state:
-            raise TaskError(
-                f"{task}: the saved state has no {key!r}: it is of another kind of task"
-            )
-        if state[key].shape != array.shape:
-            raise TaskError(
-                f"{task}: the saved {key!r} has shape {state[key].shape} and must have "
-                f"{array.shape}: it was saved with another task or number of lanes"
-            )
+def entry(
+    task: str, state: State, key: str, shape: tuple[int, ...], dtype: DTypeLike
+) -> NDArray[Any]:
+    """One array of a saved state, or a `TaskError` that says why it is not what was saved."""
+    if key not in state:
+        raise TaskError(f"{task}: the saved state has no {key!r}: it is of another kind of task")
+    array = state[key]
+    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
+        kind = getattr(array, "dtype", type(array).__name__)
+        raise TaskError(f"{task}: the saved {key!r} is {kind} and must be {np.dtype(dtype)}")
+    if array.shape != shape:
+        raise TaskError(
+            f"{task}: the saved {key!r} has shape {array.shape} and must have {shape}: it was "
+            "saved with another task or number of lanes"
+        )
+    return array
+
+
+def check_chosen(task: str, chosen: Sequence[int], lanes: int) -> None:
+    """Raise unless these are some of the lanes, each once."""
+    if len(chosen) == 0 or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(lanes)):
+        raise TaskError(
+            f"{task}: the lanes to keep are {list(chosen)}, and must be some of the {lanes} lanes, "
+            "counted from 0, each once"
+        )
+
+
+def renumbered(failed: Mapping[int, str], chosen: Sequence[int]) -> dict[int, str]:
+    """What failed, by the numbers that the lanes get when only the chosen ones stay.
+
+    >>> renumbered({2: "fell off", 5: "stuck"}, [4, 5])
+    {1: 'stuck'}
+    """
+    return {new: failed[old] for new, old in enumerate(chosen) if old in failed}
+
+
+def size_of(where: slice, lanes: int) -> int:
+    """How many lanes a block has.
+
+    >>> size_of(slice(2, None), 5)
+    3
+    """
+    return len(range(*where.indices(lanes)))

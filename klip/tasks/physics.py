@@ -6,8 +6,7 @@ The order of the floating-point operations is Gymnasium's throughout, since the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
 from klip.tasks.lanes import (
+    ALL,
     Action,
     Bools,
     Box,
@@ -28,13 +28,17 @@ from klip.tasks.lanes import (
     Ints,
     State,
     Step,
+    TaskError,
     TaskSpec,
     check_action,
-    check_state,
+    check_chosen,
+    entry,
     read_only,
+    renumbered,
+    size_of,
 )
 from klip.tasks.robots import ROBOTS, Healthy, Robot
-from klip.tasks.simulations import InTurn, Simulations, Together
+from klip.tasks.simulations import Failures, InTurn, Simulations, Together
 
 
 def load_model(xml: str) -> mujoco.MjModel:
@@ -70,15 +74,24 @@ class MujocoLanes:
 
     def __init__(self, task: str, lanes: int, episode_seed: EpisodeSeed, limit: int | None) -> None:
         self._robot = robot = ROBOTS[task]
-        model = load_model(robot.xml)
-        self.task, self.lanes = task, lanes
+        self._model = model = load_model(robot.xml)
+        self.task = task
         self.observation_size = _observation_size(robot, model)
         self.action: Action = _bounds(model)
-        self._action_shape = (lanes, model.nu)
+        self.failed: dict[int, str] = {}
         self._clock = Clock(lanes, episode_seed, limit)
         self._seconds = model.opt.timestep * robot.frame_skip
-        kind = InTurn if robot.forces else Together
-        self._physics: Simulations = kind(model, lanes, partial(EnvironmentFailed, task))
+        self._velocities = slice(model.nq - robot.hidden, None)
+        if robot.healthy is not None:
+            self._low, self._high = _health_bounds(robot.healthy, model.nq + model.nv)
+        self._allocate(lanes)
+
+    def _allocate(self, lanes: int) -> None:
+        """Make the simulations, and all that has a row for each."""
+        robot, model = self._robot, self._model
+        self.lanes = lanes
+        self._action_shape = (lanes, model.nu)
+        self._physics: Simulations = (InTurn if robot.forces else Together)(model, lanes)
         self._controls = self._physics.bind("ctrl")  # [N, A] live
         self._qpos = self._physics.bind("qpos")  # [N, nq] live
         self._qvel = self._physics.bind("qvel")  # [N, nv] live
@@ -89,70 +102,95 @@ class MujocoLanes:
         self._observation: Floats = np.zeros((lanes, self.observation_size))
         self._x: Floats = np.zeros(lanes)  # [N] where the last step ended
         self._warned: Ints = np.zeros(lanes, np.int64)  # [N] unstable episodes before this one
+        self._marked: Bools = np.zeros(lanes, np.bool_)  # [N] unstable before it was restored
         # [N, 6B] the contact forces on every body, and as they are observed
         self._forces = self._physics.bind("cfrc_ext").reshape(lanes, -1) if robot.forces else None
         self._seen_forces = self._forces
         if self._forces is not None and robot.clip_forces is not None:
             self._seen_forces = self._forces.copy()
         self._parts = _observed(robot, self._physics, motion, self._seen_forces)
-        self._velocities = slice(model.nq - robot.hidden, None)
         self._judged: Floats | None = None
         if robot.healthy is not None:
-            self._low, self._high = _health_bounds(robot.healthy, motion.shape[1])
             first = robot.healthy.first
             self._judged = motion[:, first : first + len(self._low)]
 
     def reset(self) -> Floats:
         self._clock.begin()
+        self.failed = {}
         self._begin(np.arange(self.lanes))
         self._warned[:] = 0
-        self._observation = self._observe()
+        self._observation = self._observe(np.zeros_like(self._observation))
         return self._observation
 
     def step(self, action: NDArray[Any]) -> Step:
         check_action(self.task, action, self._action_shape)
         robot = self._robot
         self._controls[:] = action
-        self._physics.step(robot.frame_skip)
+        going = self._clock.going() if self.failed else None
+        self._note(self._physics.step(robot.frame_skip, going), "stepping")
         if robot.clip_forces is not None:
             self._clip_forces(robot.clip_forces)
         healthy = self._healthy()
         reward = self._reward(action, healthy)
         terminated = np.zeros(self.lanes, np.bool_) if healthy is None else ~healthy
         truncated = self._clock.tick()
-        final = observation = self._observe()
+        if self.failed:
+            still = list(self.failed)
+            reward[still], terminated[still] = 0.0, False
+        final = observation = self._observe(self._observation)
         if np.count_nonzero(ended := terminated | truncated):
             lanes = np.flatnonzero(ended)
             self._clock.advance(lanes)
             self._begin(lanes)
-            observation = self._observe()
+            observation = self._observe(final)
         self._observation = observation
         return Step(observation, reward, terminated, truncated, final)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        return self._clock.state() | {
-            "physics": self._physics.state.copy(),  # [N, S]
-            "x": self._x.copy(),  # not in the physics where it lags one substep behind
-            "warned": self._warned + self._physics.unstable(),
-            "observation": self._observation.copy(),
+    def state(self, where: slice = ALL) -> dict[str, NDArray[Any]]:
+        return self._clock.state(where) | {
+            "physics": self._physics.state[where].copy(),  # [n, S]
+            "x": self._x[where].copy(),  # not in the physics where it lags one substep behind
+            "warned": self._warned[where].copy(),
+            "unstable": self._unstable()[where],
+            "observation": self._observation[where].copy(),
         }
 
-    def restore(self, state: State) -> Floats:
-        observation = np.zeros((self.lanes, self.observation_size))
-        like = {"physics": self._physics.state, "x": self._x, "warned": self._warned}
-        check_state(self.task, state, self._clock.state() | like | {"observation": observation})
-        self._clock.restore(state)
-        self._physics.restart(np.arange(self.lanes))
-        self._physics.state[:] = state["physics"]
-        self._x[:] = state["x"]
-        self._warned[:] = state["warned"]
-        observation[:] = state["observation"]
+    def restore(self, where: slice, state: State) -> Floats:
+        size, task = size_of(where, self.lanes), self.task
+        self._clock.check(task, state, size)
+        row = self._physics.state.shape[1]
+        physics = entry(task, state, "physics", (size, row), np.float64)
+        x = entry(task, state, "x", (size,), np.float64)
+        warned = entry(task, state, "warned", (size,), np.int64)
+        unstable = entry(task, state, "unstable", (size,), np.bool_)
+        seen = entry(task, state, "observation", (size, self.observation_size), np.float64)
+        if warned.min(initial=0) < 0:
+            raise TaskError(f"{task}: the saved 'warned' is damaged: it counts {warned.min()}")
+        lanes = np.arange(self.lanes)[where]
+        self._clock.restore(where, state)
+        self.failed = {lane: said for lane, said in self.failed.items() if lane not in lanes}
+        self._physics.restart(lanes)
+        self._physics.state[where] = physics
+        self._x[where], self._warned[where], self._marked[where] = x, warned, unstable
+        observation = self._observation.copy()  # the old one is the caller's
+        observation[where] = seen
         self._observation = read_only(observation)
-        return self._observation
+        return read_only(seen.copy())
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        check_chosen(self.task, chosen, self.lanes)
+        state = {key: array[list(chosen)] for key, array in self.state().items()}
+        failed = renumbered(self.failed, chosen)
+        self._clock.keep(chosen)
+        self._allocate(len(chosen))
+        self.restore(ALL, state)
+        self.failed = failed
+        for lane in failed:
+            self._clock.stop(lane)
 
     @property
-    def warnings(self) -> int:
-        return int((self._warned + self._physics.unstable()).sum())
+    def warnings(self) -> Ints:
+        return self._warned + self._unstable()
 
     def close(self) -> None:
         """Nothing to let go of: the simulations are plain memory."""
@@ -161,7 +199,8 @@ class MujocoLanes:
         """Start the present episode of some lanes, as `reset` and `reset_model` do."""
         robot, noise = self._robot, self._robot.reset_noise
         nq, nv = self._qpos.shape[1], self._qvel.shape[1]
-        self._warned[lanes] += self._physics.unstable()[lanes]
+        self._warned[lanes] += self._unstable()[lanes]
+        self._marked[lanes] = False
         self._physics.restart(lanes)
         for lane in lanes:
             random, _ = np_random(self._clock.seed(lane))
@@ -170,10 +209,20 @@ class MujocoLanes:
                 self._qvel[lane] += noise * random.standard_normal(nv)
             else:
                 self._qvel[lane] += random.uniform(-noise, noise, nv)
-        self._physics.forward(lanes)
+        self._note(self._physics.forward(lanes), "resetting")
         self._x[lanes] = self._position()[lanes]
         if robot.clip_forces is not None:
             self._clip_forces(robot.clip_forces)
+
+    def _note(self, failures: Failures, doing: str) -> None:
+        """Let the lanes that MuJoCo raised an error in stand still."""
+        for lane, reason in failures.items():
+            self.failed[lane] = str(EnvironmentFailed(self.task, lane, doing, reason))
+            self._clock.stop(lane)
+
+    def _unstable(self) -> Bools:
+        """[N] whether MuJoCo marked the present episode."""
+        return self._marked | self._physics.unstable()
 
     def _reward(self, action: NDArray[Any], healthy: Bools | None) -> Floats:
         """[N] progress along x, plus the reward of being alive, minus the costs."""
@@ -204,14 +253,17 @@ class MujocoLanes:
         healthy: Bools = np.logical_and.reduce(within, axis=1)
         return healthy
 
-    def _observe(self) -> Floats:
-        """[N, D] from the live views, a new array."""
+    def _observe(self, before: Floats) -> Floats:
+        """[N, D] from the live views, a new array; as `before` in the lanes that failed."""
         parts, limit = self._parts, self._robot.clip_velocity
         seen = parts[0].copy() if len(parts) == 1 else np.concatenate(parts, axis=1)
         if limit is not None:
             velocity = seen[:, self._velocities]
             np.maximum(velocity, -limit, out=velocity)
             np.minimum(velocity, limit, out=velocity)
+        if self.failed:
+            still = list(self.failed)
+            seen[still] = before[still]
         return read_only(seen)
 
     def _clip_forces(self, limit: float) -> None:

@@ -7,7 +7,7 @@ the lanes in turn, which keeps it in the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import mujoco  # type: ignore[import-untyped]
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from klip.tasks.lanes import Bools, Floats, Ints
 
-Failed = Callable[[int, str, str], Exception]
-"""(lane, what was being done, reason) -> the error to raise."""
+Failures = dict[int, str]
+"""The lanes that MuJoCo raised an error in, and which; their states are as before the call."""
 
 _UNSTABLE = [
     int(kind)
@@ -44,11 +44,11 @@ class Simulations(Protocol):
     def restart(self, lanes: Ints) -> None:
         """Put some simulations into the model's initial state, and compute nothing yet."""
 
-    def forward(self, lanes: Ints) -> None:
+    def forward(self, lanes: Ints) -> Failures:
         """Compute the fields of some freshly started simulations from their states."""
 
-    def step(self, substeps: int) -> None:
-        """Advance every simulation."""
+    def step(self, substeps: int, lanes: Ints | None) -> Failures:
+        """Advance some simulations, or all; an error in one keeps no other from its step."""
 
     def unstable(self) -> Bools:
         """[N] whether MuJoCo met a bad position, speed, acceleration or control since `restart`."""
@@ -57,9 +57,8 @@ class Simulations(Protocol):
 class Together:
     """Simulations stepped by MuJoCo in one call; contact forces stay zero."""
 
-    def __init__(self, model: mujoco.MjModel, lanes: int, failed: Failed) -> None:
+    def __init__(self, model: mujoco.MjModel, lanes: int) -> None:
         self._batch = Batch(model, nsim=lanes, nthread=1)
-        self._failed = failed
         self.state: Floats = self._batch.state
         self._batch.reset(stage=_STATE_ONLY)
         self._initial: Floats = self.state[0].copy()
@@ -74,11 +73,11 @@ class Together:
         self.state[lanes] = self._initial  # as Batch.reset does, which takes longer
         self._warnings[lanes] = 0
 
-    def forward(self, lanes: Ints) -> None:
-        self._run("resetting", lambda: self._batch.forward(lanes))
+    def forward(self, lanes: Ints) -> Failures:
+        return self._run(lambda: self._batch.forward(lanes))
 
-    def step(self, substeps: int) -> None:
-        self._run("stepping", lambda: self._batch.step(nstep=substeps))
+    def step(self, substeps: int, lanes: Ints | None) -> Failures:
+        return self._run(lambda: self._batch.step(lanes, substeps))
 
     def unstable(self) -> Bools:
         if not np.count_nonzero(self._warnings):
@@ -86,19 +85,19 @@ class Together:
         unstable: Bools = np.logical_or.reduce(self._warnings[:, _UNSTABLE, 1] > 0, axis=1)
         return unstable
 
-    def _run(self, doing: str, call: Callable[[], None]) -> None:
+    def _run(self, call: Callable[[], None]) -> Failures:
         try:
             call()
-        except SimulationError as error:
-            lane = int(error.ids[0])
-            raise self._failed(lane, doing, self._batch.error(lane)) from error
+        except SimulationError as error:  # raised when all the others are done
+            return {int(lane): _line(error, self._batch.error(int(lane))) for lane in error.ids}
+        return {}
 
 
 class InTurn:
     """Simulations stepped one after the other, each with its contact forces (`cfrc_ext`)."""
 
-    def __init__(self, model: mujoco.MjModel, lanes: int, failed: Failed) -> None:
-        self._model, self._data, self._failed = model, mujoco.MjData(model), failed
+    def __init__(self, model: mujoco.MjModel, lanes: int) -> None:
+        self._model, self._data = model, mujoco.MjData(model)
         self.state: Floats = np.zeros((lanes, mujoco.mj_stateSize(model, _ROW)))
         self._initial: Floats = np.zeros(self.state.shape[1])
         mujoco.mj_getState(model, self._data, self._initial, _ROW)
@@ -124,38 +123,52 @@ class InTurn:
         self.state[lanes] = self._initial
         self._unstable[lanes] = False
 
-    def forward(self, lanes: Ints) -> None:
-        for lane in lanes.tolist():
-            mujoco.mj_resetData(self._model, self._data)  # contact forces are zero at first
-            self._one(lane, "resetting", mujoco.mj_forward)
+    def forward(self, lanes: Ints) -> Failures:
+        def begin(model: mujoco.MjModel, data: mujoco.MjData, row: Floats) -> None:
+            mujoco.mj_resetData(model, data)  # contact forces are zero at first
+            mujoco.mj_setState(model, data, row, _ROW)
+            mujoco.mj_forward(model, data)
 
-    def step(self, substeps: int) -> None:
-        def advance(model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        return self._each(lanes.tolist(), begin)
+
+    def step(self, substeps: int, lanes: Ints | None) -> Failures:
+        def advance(model: mujoco.MjModel, data: mujoco.MjData, row: Floats) -> None:
+            mujoco.mj_setState(model, data, row, _ROW)
             mujoco.mj_step(model, data, substeps)
             mujoco.mj_rnePostConstraint(model, data)
 
-        for lane in range(len(self.state)):
-            self._one(lane, "stepping", advance)
+        return self._each(range(len(self.state)) if lanes is None else lanes.tolist(), advance)
 
     def unstable(self) -> Bools:
         return self._unstable.copy()
 
-    def _one(
-        self, lane: int, doing: str, call: Callable[[mujoco.MjModel, mujoco.MjData], None]
-    ) -> None:
-        """Load one lane's state, make a call on it, and keep what came of it."""
-        model, data, row = self._model, self._data, self.state[lane]
-        mujoco.mj_setState(model, data, row, _ROW)
-        try:
-            call(model, data)
-        except mujoco.FatalError as error:
-            raise self._failed(lane, doing, str(error)) from error
-        mujoco.mj_getState(model, data, row, _ROW)
-        for target, source in self._copies[lane]:
-            np.copyto(target, source)
-        if np.count_nonzero(self._counts):
-            self._unstable[lane] |= self._counts[_UNSTABLE].any()
-            self._counts[:] = 0  # the next lane starts without them
+    def _each(
+        self,
+        lanes: Iterable[int],
+        call: Callable[[mujoco.MjModel, mujoco.MjData, Floats], None],
+    ) -> Failures:
+        """Make a call on each lane's state, and keep what came of it."""
+        model, data, failures = self._model, self._data, Failures()
+        for lane in lanes:
+            row = self.state[lane]
+            try:
+                call(model, data, row)
+            except mujoco.FatalError as error:
+                failures[lane] = _line(error, str(error))
+                mujoco.mj_resetData(model, data)  # the error left its stack in use
+                continue
+            mujoco.mj_getState(model, data, row, _ROW)
+            for target, source in self._copies[lane]:
+                np.copyto(target, source)
+            if np.count_nonzero(self._counts):
+                self._unstable[lane] |= self._counts[_UNSTABLE].any()
+                self._counts[:] = 0  # the next lane starts without them
+        return failures
+
+
+def _line(error: Exception, said: str) -> str:
+    """The kind of error and its text, which MuJoCo breaks into lines, on one."""
+    return f"{type(error).__name__}: {' '.join(said.split())}"
 
 
 _COMPONENTS = {

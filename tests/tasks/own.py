@@ -34,13 +34,28 @@ class Corridor(gymnasium.Env):
         return np.array([self.at, self.np_random.normal()], np.float32)
 
 
+UNLUCKY = 666
+
+
 class Breaks(Corridor):
-    """Raises when it has gone a step to the right."""
+    """Raises on a step to the right, and in a reset by the seed `UNLUCKY`."""
+
+    broken = False
+
+    def reset(self, *, seed=None, options=None):
+        self._break_if(seed == UNLUCKY, "the wheel is missing")
+        return super().reset(seed=seed)
 
     def step(self, action):
-        if action == 3:
-            raise RuntimeError("the wheel came off")
+        self._break_if(action == 3, "the wheel came off")
         return super().step(action)
+
+    def _break_if(self, bad, reason):
+        if self.broken:
+            raise AssertionError("called again")
+        self.broken = bad
+        if bad:
+            raise RuntimeError(reason)
 
 
 class Forgetful(Corridor):
@@ -76,7 +91,7 @@ ACTIONS = {
 }
 
 gymnasium.register("Corridor-v0", Corridor, max_episode_steps=15)
-gymnasium.register("Breaks-v0", Breaks)
+gymnasium.register("Breaks-v0", Breaks, max_episode_steps=6)
 gymnasium.register("Forgetful-v0", Forgetful)
 gymnasium.register("Liar-v0", Liar)
 gymnasium.register(

@@ -1,13 +1,15 @@
 import dataclasses
 import itertools
+import re
 
 import gymnasium
 import numpy as np
 import pytest
 
 from benchmarks.same_environment import episode_seed
-from klip.tasks import Discrete, EnvironmentFailed, MultiDiscrete, TaskError, describe, make_lanes
+from klip.tasks import Discrete, MultiDiscrete, TaskError, describe, make_lanes
 from klip.tasks.adapter import GymnasiumLanes
+from tests.tasks.own import Corridor
 
 OWN = "tests.tasks.own:"
 
@@ -41,7 +43,7 @@ def test_real_actions_reach_the_environment_in_its_own_precision():
     lanes.reset()
     state, action = lanes.state(), np.array([[0.1], [0.7]])
     double = lanes.step(action)
-    lanes.restore(state)
+    lanes.restore(slice(None), state)
     assert np.array_equal(lanes.step(action.astype(np.float32)).reward, double.reward)
 
 
@@ -51,30 +53,59 @@ def test_the_open_episodes_actions_are_all_that_is_kept():
     for _ in range(40):
         lanes.step(np.array([1, 2]))
     state = lanes.state()
-    assert state["actions"].shape == (int(state["elapsed"].max()), 2)
-    assert state["elapsed"].max() < 15
+    assert state["elapsed"].tolist() == [10, 4]
+    assert state["actions"].tolist() == [[1] * 10, [2] * 4 + [0] * 6]
+    assert lanes.state(slice(1, 2))["actions"].tolist() == [[2] * 4]
 
 
-def test_an_exception_in_a_step_names_the_lane_and_says_what_it_said():
-    lanes = make_lanes(f"{OWN}Breaks-v0", 3, episode_seed)
+def test_an_observation_of_another_size_than_promised_is_a_failure():
+    lanes = make_lanes(f"{OWN}Liar-v0", 2, episode_seed)
+    assert lanes.reset().tolist() == [[0, 0], [0, 0]]
+    assert set(lanes.failed) == {0, 1}
+    assert re.search(r"lane 0 while resetting: .* shape \(3,\)", lanes.failed[0])
+
+
+def test_an_environment_that_is_not_deterministic_is_not_resumed_but_may_stay():
+    lanes = make_lanes(f"{OWN}Forgetful-v0", 3, episode_seed)
     lanes.reset()
-    with pytest.raises(EnvironmentFailed, match="lane 2 while stepping: RuntimeError") as caught:
-        lanes.step(np.array([0, 0, 2]))
-    assert caught.value.lane == 2
-    assert "the wheel came off" in caught.value.reason
+    before = lanes.step(np.array([1, 1, 1])).observation
+    message = "is not deterministic: the seed and the 1 actions of lane 0"
+    with pytest.raises(TaskError, match=message):
+        lanes.restore(slice(0, 1), lanes.state(slice(0, 1)))
+    assert message in lanes.failed[0]
+    lanes.keep([2, 1])
+    after = lanes.step(np.array([1, 2])).observation
+    assert lanes.failed == {}
+    assert after[:, 0].tolist() == pytest.approx([before[2, 0], before[1, 0] + 0.5])
 
 
-def test_an_observation_of_another_size_than_promised_is_an_error():
-    with pytest.raises(EnvironmentFailed, match=r"lane 0 while resetting: .* shape \(3,\)"):
-        make_lanes(f"{OWN}Liar-v0", 2, episode_seed).reset()
-
-
-def test_an_environment_that_is_not_deterministic_is_not_resumed():
-    lanes = make_lanes(f"{OWN}Forgetful-v0", 2, episode_seed)
+def test_an_episode_that_ends_when_it_is_repeated_is_not_resumed():
+    lanes = make_lanes(f"{OWN}Corridor-v0", 2, episode_seed)
     lanes.reset()
-    lanes.step(np.array([1, 1]))
-    with pytest.raises(TaskError, match="is not deterministic: the seed and the 1 actions of lane"):
-        lanes.restore(lanes.state())
+    for _ in range(7):
+        lanes.step(np.array([1, 1]))
+    state = lanes.state()
+    state["actions"][1] = 2
+    with pytest.raises(TaskError, match="lane 1's open episode led to its end at action 6"):
+        lanes.restore(slice(None), state)
+    assert set(lanes.failed) == {0, 1}
+
+
+def test_environments_are_closed_once_dropped_and_each_though_one_raises(monkeypatch):
+    closed = []
+
+    def close(env):
+        closed.append(env)
+        raise RuntimeError("stuck door")
+
+    monkeypatch.setattr(Corridor, "close", close)
+    lanes = make_lanes(f"{OWN}Corridor-v0", 4, episode_seed)
+    lanes.reset()
+    envs = [env.unwrapped for env in lanes._envs]
+    lanes.keep([3, 0])
+    assert closed == envs[1:3]
+    lanes.close()
+    assert closed == [envs[1], envs[2], envs[3], envs[0]]
 
 
 def test_every_episode_of_bipedal_walker_is_a_function_of_its_seed():

@@ -37,8 +37,8 @@ def test_a_fall_on_the_last_step_is_both():
     lanes.reset()
     state = lanes.state()
     state["elapsed"][0] = 499
-    state["motion"][:, 0] = [0, 0, 0.2, 3.0]
-    lanes.restore(state)
+    state["motion"][0] = [0, 0, 0.2, 3.0]
+    lanes.restore(slice(None), state)
     step = lanes.step(np.array([1, 1]))
     assert step.terminated.tolist() == step.truncated.tolist() == [True, False]
     assert step.reward.tolist() == [1.0, 1.0]
@@ -50,3 +50,13 @@ def test_an_action_that_is_no_choice_is_an_error(wrong):
     lanes.reset()
     with pytest.raises(TaskError, match="an action is 0 or 1"):
         lanes.step(np.array([0, wrong]))
+
+
+@pytest.mark.parametrize("motion", [np.nan, np.inf, 1e300, 2.5])
+def test_no_pole_is_restored_that_has_fallen(motion):
+    lanes = make_lanes("CartPole-v1", 2, episode_seed)
+    lanes.reset()
+    state = lanes.state()
+    state["motion"][1, 0] = motion
+    with pytest.raises(TaskError, match="'motion' is damaged"):
+        lanes.restore(slice(None), state)

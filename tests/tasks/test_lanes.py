@@ -22,3 +22,19 @@ def test_the_clock_seeds_each_episode_of_each_lane():
     assert [clock.seed(0), clock.seed(1)] == [0, 11]
     assert clock.state()["elapsed"].tolist() == [2, 1]
     assert Clock(1, lambda lane, episode: 0, limit=None).tick().tolist() == [False]
+
+
+def test_a_stopped_lane_counts_no_steps_until_it_is_restored():
+    clock = Clock(3, lambda lane, episode: 10 * lane + episode, limit=2)
+    clock.stop(1)
+    clock.tick()
+    assert clock.tick().tolist() == [True, False, True]
+    assert (clock.elapsed.tolist(), clock.going().tolist()) == ([2, 0, 2], [0, 2])
+    clock.keep([2, 1])
+    assert ([clock.seed(0), clock.seed(1)], clock.going().tolist()) == ([20, 10], [0])
+    clock.restore(slice(1, 2), {"episode": np.array([4]), "elapsed": np.array([1])})
+    assert clock.tick().tolist() == [True, True]
+    assert clock.seed(1) == 14
+    clock.stop(0)
+    clock.begin()
+    assert clock.going().tolist() == [0, 1]
