@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from klip.cli import reports, shapes, training
+from klip.cli import reports, shapes, sinks, training
 from klip.errors import KlipError
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -21,6 +21,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "figures": shapes.figures,
     "train": training.train,
     "curves": reports.curves,
+    "sync": sinks.sync,
     "bench": training.bench,
 }
 

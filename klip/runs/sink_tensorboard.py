@@ -1,0 +1,196 @@
+"""TensorBoard: an event file a run, a pure function of the run.
+
+Written with TensorBoard's own records and messages; neither TensorFlow nor PyTorch is needed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
+from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2  # type: ignore[import-untyped]
+from tensorboard.plugins.hparams import metadata as hparams
+from tensorboard.plugins.text.summary_v2 import text_pb  # type: ignore[import-untyped]
+from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+
+from klip.runs.files import disk
+from klip.runs.record import Record
+from klip.runs.sinks import (
+    ENDED,
+    STATE,
+    Sent,
+    Sink,
+    Synced,
+    read_state,
+    scalars,
+    step_of,
+    write_state,
+)
+from klip.runs.store import slug
+
+_OWN = re.compile(r"events\.out\.tfevents\.(\d{10})\.klip")
+
+
+def opened() -> AbstractContextManager[Sink]:
+    """The sink; there is nothing to close."""
+    return nullcontext(Sink(write))
+
+
+def write(record: Record, out: Path) -> Synced:
+    """Add the rows that are new, or write the run's event file anew where others have changed."""
+    names = (slug(str(record.config.get(name))) for name in ("task", "shape"))
+    folder = out.joinpath(*names, record.path.resolve().name)
+    sent, notes = read_state(folder / STATE)
+    status = record.status if record.status in ENDED else ""
+    reason = _why_anew(folder, record, sent, status)
+    old = _own_files(folder)
+    if sent is None or reason:
+        # a new name: a TensorBoard that is watching would not notice that an old file changed
+        number = 1 + max(old, default=0)
+        file, size, had = folder / f"events.out.tfevents.{number:010d}.klip", 0, 0
+    elif (sent.rows, sent.status) == (len(record.rows), status):
+        return _said(record, 0, "unchanged", folder, notes)
+    else:
+        file, size, had = folder / sent.output, sent.output_size, sent.rows
+    events = [] if had else _beginning(record)
+    events += map(_event, record.rows[had:])
+    events += _end(record) if status else []
+    size = _append(file, size, _encode(events))
+    write_state(folder / STATE, Sent.of(record.rows, status, file.name, size))
+    for path in old.values():
+        if path != file:
+            _retire(path, last=path == old[max(old)])
+    outcome = "added" if had or not (reason or old) else "written anew"
+    return _said(record, len(record.rows) - had, outcome, folder, [*notes, reason])
+
+
+def _why_anew(folder: Path, record: Record, sent: Sent | None, status: str) -> str:
+    """What else than more rows has happened, in words; nothing: an empty text."""
+    if sent is None:
+        return ""
+    file = folder / sent.output
+    if _OWN.fullmatch(sent.output) is None or not file.is_file():
+        return "its event file is gone, so it was written anew"
+    if file.stat().st_size != sent.output_size:
+        return "its event file is not as it was left, so it was written anew"
+    if not sent.begins(record.rows):
+        return "its metrics were cut back or changed since the last time, so all was written anew"
+    if sent.status and (sent.rows, sent.status) != (len(record.rows), status):
+        return f"it went on after it was {sent.status}, so all was written anew"
+    return ""
+
+
+def _said(record: Record, new: int, outcome: str, folder: Path, notes: Sequence[str]) -> Synced:
+    rows, said = len(record.rows), tuple(filter(None, notes))
+    return Synced(record.path, record.id, record.status, rows, new, outcome, folder, said)
+
+
+def _own_files(folder: Path) -> dict[int, Path]:
+    """Event files that were written here, by their number; others are not touched."""
+    found = ((_OWN.fullmatch(path.name), path) for path in folder.glob("events.*"))
+    return {int(own[1]): path for own, path in found if own}
+
+
+def _retire(path: Path, *, last: bool) -> None:
+    """Remove a file; the last one only loses its content, so that whoever reads it moves on."""
+    with disk(path):
+        if last:
+            os.truncate(path, 0)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _append(file: Path, size: int, data: bytes) -> int:
+    """Add to a file of this size; if that fails it is as it was."""
+    with disk(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            if not size:
+                file.unlink()
+            raise
+        finally:
+            os.close(handle)
+    return size + len(data)
+
+
+def _encode(events: Sequence[Any]) -> bytes:
+    buffer = io.BytesIO()
+    writer = RecordWriter(buffer)
+    for event in events:
+        writer.write(event.SerializeToString(deterministic=True))
+    return buffer.getvalue()
+
+
+def _event(row: Mapping[str, Any]) -> Any:
+    """A row; rows know no time of day, so their number stands for it."""
+    values = [Summary.Value(tag=tag, simple_value=v) for tag, v in scalars(row).items()]
+    return Event(
+        wall_time=float(row["iteration"]), step=step_of(row), summary=Summary(value=values)
+    )
+
+
+def _beginning(record: Record) -> list[Any]:
+    """The version of the format, a restart (what was read before is void), and the config."""
+    start = plugin_data_pb2.SessionStartInfo(group_name=record.id, start_time_secs=0.0)
+    for name, value in record.config.items():
+        match value:
+            case bool():
+                start.hparams[name].bool_value = value
+            case int() | float():
+                start.hparams[name].number_value = value
+            case _:
+                start.hparams[name].string_value = value if isinstance(value, str) else str(value)
+    about = plugin_data_pb2.HParamsPluginData(session_start_info=start)
+    return [
+        Event(file_version="brain.Event:2"),
+        Event(session_log=SessionLog(status=SessionLog.START)),
+        Event(summary=_hparams(hparams.SESSION_START_INFO_TAG, about)),
+        Event(summary=text_pb("run/config", _table(record.config))),
+    ]
+
+
+def _end(record: Record) -> list[Any]:
+    """How it ended, and on what it was trained."""
+    last = record.rows[-1]
+    when = {"wall_time": float(last["iteration"]), "step": step_of(last)}
+    done = api_pb2.STATUS_SUCCESS if record.status == "done" else api_pb2.STATUS_FAILURE
+    info = plugin_data_pb2.SessionEndInfo(status=done, end_time_secs=when["wall_time"])
+    about = plugin_data_pb2.HParamsPluginData(session_end_info=info)
+    facts: dict[str, Any] = {"status": record.status, "reason": record.reason}
+    facts |= {"final return": record.final_return, "history": "; ".join(record.history)}
+    for machine in record.machines:
+        facts[f"machine since iteration {machine.get('since')}"] = dict(machine)
+    return [
+        Event(summary=_hparams(hparams.SESSION_END_INFO_TAG, about), **when),
+        Event(summary=text_pb("run/end", _table(facts)), **when),
+    ]
+
+
+def _hparams(tag: str, about: Any) -> Any:
+    metadata = hparams.create_summary_metadata(about)
+    return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=hparams.NULL_TENSOR)])
+
+
+def _table(facts: Mapping[str, Any]) -> str:
+    """Markdown, in which no value can be more than text."""
+    lines = ["| | |", "|---|---|"]
+    for name, value in facts.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        clean = " ".join(text.split()).replace("`", "'").replace("|", "\\|")
+        lines.append(f"| {name} | `{clean}` |" if clean else f"| {name} | |")
+    return "\n".join(lines)

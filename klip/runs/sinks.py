@@ -1,0 +1,285 @@
+"""Runs for TensorBoard and W&B, read from their folders: while they are trained, or afterwards.
+
+The metrics file stays the truth. What a sink has of it is written down beside the sink's own
+output in `.sync.json`, so that rows are added once, and all is written anew where the metrics are
+no longer those that were sent. The sinks themselves are in `sink_tensorboard` and `sink_wandb`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klip.errors import KlipError
+from klip.runs.checkpoint import Damaged
+from klip.runs.files import DiskTrouble, write_whole
+from klip.runs.lock import is_locked
+from klip.runs.record import Record, read_run, run_paths
+from klip.runs.store import METRICS, NEWEST, slug
+
+CHOICES = ("tensorboard", "wandb")
+ENDED = ("done", "diverged", "failed")
+STATE = ".sync.json"
+PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+"""of the lists `beta` and `beta_kill` in the metrics file"""
+QUIET_LOOKS = 3
+"""looks in a row at which nobody trains, after which there is nothing left to follow"""
+_GROUPS = {
+    "return": "return|length|episode",
+    "partition": "inside|kill|pass|changed_class",
+    "ratio": "ratio",
+    "beta": "beta",
+    "kl": "kl|k1|k3|rollout_kl",
+}
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a sink has of a run."""
+
+    rows: int
+    size: int
+    """bytes of those rows in the metrics file"""
+    sha256: str
+    """of those bytes"""
+    status: str
+    """the run's, as far as the sink was told"""
+    output: str
+    """the sink's file"""
+    output_size: int
+
+    @staticmethod
+    def of(rows: Sequence[Mapping[str, Any]], status: str, output: str, output_size: int) -> Sent:
+        """What there is after these rows were sent."""
+        text = _text(rows)
+        digest = hashlib.sha256(text).hexdigest()
+        return Sent(len(rows), len(text), digest, status, output, output_size)
+
+    def begins(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether rows begin with those that were sent."""
+        text = _text(rows[: self.rows])
+        return len(text) == self.size and hashlib.sha256(text).hexdigest() == self.sha256
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What became of one run."""
+
+    run: Path
+    id: str
+    status: str
+    rows: int
+    """that the sink has now"""
+    new: int
+    """that it did not have before"""
+    outcome: str
+    """added, unchanged, written anew, no rows, left out, or cannot be read"""
+    output: Path | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where metrics go: `write(record, folder)` brings the sink up to date with a run."""
+
+    write: Callable[[Record, Path], Synced]
+    pause: float = 0.0
+    """seconds between two writes of a run that is being trained"""
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row by their tags, `group/name`; what is None is not there.
+
+    >>> scalars({"step": 64, "kl": 0.5, "return_mean": None, "controller.beta": 2.0})
+    {'kl/kl': 0.5, 'controller/beta': 2.0}
+    >>> scalars({"epoch.kill": [0.0, 0.25]})
+    {'epoch/kill_01': 0.0, 'epoch/kill_02': 0.25}
+    """
+    found: dict[str, float] = {}
+    for name, value in row.items():
+        if name != "step":
+            _spread(found, _tag(name), value)
+    return found
+
+
+def step_of(row: Mapping[str, Any]) -> int:
+    """The environment steps that a row was written after."""
+    step = row.get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**63:
+        raise Damaged(f"row {row.get('iteration')} of {METRICS} has no step")
+    return step
+
+
+def read_state(path: Path) -> tuple[Sent | None, list[str]]:
+    """What a sink has of a run, if that is known; a damaged file is said."""
+    try:
+        data = json.loads(path.read_bytes())
+        if data.pop("format") != _FORMAT:
+            raise ValueError(path)
+        found = Sent(**data)
+        kinds = {"int": int, "str": str}  # a field's type is text here
+        if any(type(data[f.name]) is not kinds[str(f.type)] for f in dataclasses.fields(Sent)):
+            raise ValueError(path)
+        return found, []
+    except FileNotFoundError:
+        return None, []
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None, [f"{path} is damaged, so all was written anew"]
+
+
+def write_state(path: Path, sent: Sent) -> None:
+    """Write down what a sink has; whoever reads it finds the old state or the new."""
+    data = {"format": _FORMAT, **dataclasses.asdict(sent)}
+    write_whole(path, (json.dumps(data, indent=2) + "\n").encode())
+
+
+def open_sink(to: str, *, online: bool = False) -> AbstractContextManager[Sink]:
+    """The sink of this name; its package is an extra."""
+    if to not in CHOICES:
+        raise KlipError(f"--to {to} is not known; choose {' or '.join(CHOICES)}")
+    if to == "wandb":
+        from klip.runs import sink_wandb
+
+        return sink_wandb.opened(online)
+    if online:
+        raise KlipError("--online is for --to wandb: TensorBoard's files stay where they are")
+    try:
+        from klip.runs import sink_tensorboard
+    except ImportError as error:
+        raise missing(to, error) from None
+    return sink_tensorboard.opened()
+
+
+def missing(extra: str, error: ImportError) -> KlipError:
+    """What to say where an extra is not installed."""
+    return KlipError(f'--to {extra} needs `pip install "klip[{extra}]"` ({error})')
+
+
+def sync(path: Path, to: str, folder: Path | None = None, *, online: bool = False) -> list[Synced]:
+    """Bring a sink up to date with a run, or with every run below a folder."""
+    with open_sink(to, online=online) as sink:
+        paths = run_paths(path)
+        if not paths:
+            raise KlipError(f"there are no runs in {path}; `klip train` makes them")
+        taken: dict[str, Path] = {}
+        return [_sync_one(sink, run, to, folder, taken) for run in paths]
+
+
+def follow(
+    path: Path,
+    to: str,
+    folder: Path | None = None,
+    *,
+    online: bool = False,
+    every: float = 3.0,
+) -> Iterator[Synced]:
+    """Sync what changes, until nobody trains any more or an interrupt; runs may appear later."""
+    seen: dict[Path, Any] = {}
+    written: dict[Path, float] = {}
+    taken: dict[str, Path] = {}
+    quiet, began = 0, time.monotonic()
+    with open_sink(to, online=online) as sink:
+        while quiet < QUIET_LOOKS:
+            paths = run_paths(path)
+            marks = {run: _mark(run) for run in paths}
+            trained = [run for run in paths if marks[run][0]]
+            quiet = 0 if trained or not paths else quiet + 1
+            try:
+                for run in paths:
+                    rested = time.monotonic() - written.get(run, began) >= sink.pause
+                    if seen.get(run) == marks[run] or (run in trained and not rested):
+                        continue
+                    yield _sync_one(sink, run, to, folder, taken)
+                    seen[run], written[run] = marks[run], time.monotonic()
+                if quiet < QUIET_LOOKS:
+                    time.sleep(every)
+            except KeyboardInterrupt:
+                quiet = QUIET_LOOKS
+                for run in paths:
+                    if seen.get(run) != _mark(run):
+                        yield _sync_one(sink, run, to, folder, taken)
+
+
+def _sync_one(
+    sink: Sink, path: Path, to: str, folder: Path | None, taken: dict[str, Path]
+) -> Synced:
+    """One run; what is wrong with it is no reason to leave its neighbours."""
+    id = path.resolve().name.rsplit("-", 1)[-1]
+    first = taken.setdefault(id, path)
+    if first != path:
+        return Synced(path, id, "", 0, 0, "left out", None, (f"it is the same run as {first}",))
+    try:
+        record = read_run(path)
+        if not record.rows:
+            outcome = "cannot be read" if record.status == "damaged" else "no rows"
+            return Synced(path, id, record.status, 0, 0, outcome, None, tuple(record.notes))
+        for row in record.rows:
+            step_of(row)
+        done = sink.write(record, folder or default_folder(record, to))
+    except DiskTrouble as error:
+        raise DiskTrouble(str(error).replace("--out", "--to-dir")) from None
+    except Damaged as error:
+        return Synced(path, id, "damaged", 0, 0, "cannot be read", None, (str(error),))
+    return dataclasses.replace(done, notes=(*record.notes, *done.notes))
+
+
+def default_folder(record: Record, to: str) -> Path:
+    """Next to the folder of the runs; W&B makes a folder `wandb` there itself."""
+    path = record.path.resolve()
+    places = (slug(str(record.config.get("task"))), slug(str(record.config.get("shape"))))
+    usual = path.parts[-3:-1] == places and len(path.parents) > 3
+    beside = path.parents[3] if usual else path.parent
+    return beside if to == "wandb" else beside / to
+
+
+def title(record: Record) -> str:
+    """A run in a few words."""
+    return f"{record.config.get('shape')} seed {record.config.get('seed')}"
+
+
+def _mark(path: Path) -> tuple[bool, tuple[Any, ...]]:
+    """Whether a run is being trained, and what changes whenever its files do."""
+    found = []
+    for name in (METRICS, NEWEST):
+        try:
+            about = (path / name).stat()
+            found.append((about.st_mtime_ns, about.st_size, about.st_ino))
+        except OSError:
+            found.append((0, 0, 0))
+    return is_locked(path), tuple(found)
+
+
+def _tag(name: str) -> str:
+    group, dot, rest = name.partition(".")
+    if dot:
+        return f"{group}/{rest}"
+    named = (group for group, pattern in _GROUPS.items() if re.match(pattern, name))
+    return f"{next(named, 'update')}/{name}"
+
+
+def _spread(found: dict[str, float], tag: str, value: Any) -> None:
+    """A number under its tag, a list as a number for each quantile or place."""
+    if isinstance(value, list):
+        quantiles = tag.startswith("beta/") and len(value) == len(PERCENTILES)
+        for place, part in enumerate(value):
+            label = f"p{PERCENTILES[place]:02d}" if quantiles else f"{place + 1:02d}"
+            _spread(found, f"{tag}_{label}", part)
+    elif isinstance(value, int | float):
+        try:
+            found[tag] = float(value)
+        except OverflowError:  # a whole number of hundreds of digits: not one of Klip's
+            return
+
+
+def _text(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as they stand in the metrics file."""
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
