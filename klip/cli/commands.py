@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from klip.cli import reports, shapes, sinks, training
+from klip.cli import policies, reports, shapes, sinks, training
 from klip.errors import KlipError
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -20,8 +20,13 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "verify": shapes.verify,
     "figures": shapes.figures,
     "train": training.train,
+    "resume": training.resume,
+    "runs": training.runs,
     "curves": reports.curves,
     "sync": sinks.sync,
+    "eval": policies.evaluate,
+    "video": policies.video,
+    "export": policies.export,
     "bench": training.bench,
 }
 
@@ -41,7 +46,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"klip: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("klip: stopped", file=sys.stderr)
+        print("klip: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `klip shapes | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

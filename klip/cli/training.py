@@ -1,4 +1,4 @@
-"""`klip train` and `klip bench`."""
+"""`klip train`, `resume`, `runs` and `bench`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import itertools
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from klip.cli.common import Json, console
+from klip.cli.common import Json, console, escape, print_json
 from klip.errors import KlipError
-from klip.ppo import Config
+from klip.ppo.advance import CHECKPOINT_EVERY, Keeping
+from klip.ppo.config import Config
 from klip.shapes import parse
 
 
@@ -55,9 +57,14 @@ def train(
     seeds: int = 5,
     workers: int | None = None,
     out: Path = Path("runs"),
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    accept_changes: bool = False,
+    start_over: bool = False,
     fields: tyro.conf.OmitArgPrefixes[Overrides] = Overrides(),  # type: ignore[valid-type]  # noqa: B008
 ) -> int:
     """Train shapes on a Gymnasium task, every shape with every seed, on all cores.
+
+    The same command again goes on where it stopped, and repeats nothing.
 
     Args:
         task: Gymnasium id, such as Hopper-v4
@@ -65,27 +72,85 @@ def train(
         seeds: how many seeds, from 0
         workers: how many processes; as many as there are cores unless given
         out: folder for the runs
+        checkpoint_every: seconds between checkpoints
+        accept_changes: go on though versions or processor changed; recorded in the run
+        start_over: begin runs again whose checkpoints are all damaged
         fields: any field of the config
 
     """
-    from klip.ppo.train import plan, train
-    from klip.report.live import Watch, summary
+    from klip.ppo.train import plan
 
     given = {k: v for k, v in dataclasses.asdict(fields).items() if v is not None}
-    configs = plan(task, shape, seeds, **given)
+    keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
+    return follow(plan(task, shape, seeds, **given), keeping, workers)
+
+
+def resume(
+    runs: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("runs"),
+    workers: int | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    accept_changes: bool = False,
+    start_over: bool = False,
+    run_code: bool = False,
+) -> int:
+    """Go on with every run in a folder that has not ended, exactly where it stopped.
+
+    Args:
+        runs: folder that `klip train` wrote, or one run in it
+        workers: how many processes; as many as there are cores unless given
+        checkpoint_every: seconds between checkpoints
+        accept_changes: go on though versions or processor changed; recorded in the run
+        start_over: begin runs again whose checkpoints are all damaged
+        run_code: go on with runs whose shape or task is somebody's Python code
+
+    """
+    from klip.ppo.resume import read_configs
+
+    out, configs = read_configs(runs, run_code)
+    return follow(configs, Keeping(out, checkpoint_every, accept_changes, start_over), workers)
+
+
+def runs(
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("runs"),
+    as_json: Json = False,
+) -> int:
+    """List the runs in a folder: task, shape, seed, status, progress, return, why one stopped.
+
+    Args:
+        folder: folder that `klip train` wrote, or one run in it
+        as_json: print one JSON object
+
+    """
+    from klip.report.listing import list_runs, runs_table
+
+    found = list_runs(folder)
+    if as_json:
+        print_json({"runs": found})
+    else:
+        screen = console()
+        screen.print(runs_table(found, folder))
+        for run in found:
+            for note in run["notes"]:
+                screen.print(f"{escape(run['path'])}: {escape(note)}", style="yellow")
+    return 1 if any(run["status"] == "damaged" for run in found) else 0
+
+
+def follow(configs: Sequence[Config], keeping: Keeping, workers: int | None) -> int:
+    """Train runs before somebody's eyes; 0 if all are done, 1 if not."""
+    from klip.ppo.train import train_all
+    from klip.report.live import Watch, summary
+
     screen = console()
     labels = [f"{parse(c.shape).brief} seed {c.seed}" for c in configs]
     with Watch(screen, labels, [c.iterations for c in configs]) as watch:
-        results = train(
-            task, shape, seeds, workers=workers, out=out,
-            progress=lambda _, p: watch.tell(p.run, p.status, p.row), **given,
-        )  # fmt: skip
+        results = train_all(configs, keeping, workers, watch.tell, watch.say)
     screen.print(summary(results))
-    diverged = [r for r in results if r.status == "diverged"]
-    for r in diverged:
-        screen.print(f"{r.config.shape} seed {r.config.seed} diverged: {r.reason}")
-    screen.print(f"the runs are in {out}")
-    return 1 if diverged else 0
+    undone = [r for r in results if r.status != "done"]
+    for r in undone:
+        name = f"{r.config.task} {r.config.shape} seed {r.config.seed}"
+        screen.print(f"[bold red]{r.status}[/]: {escape(name)}: {escape(r.reason)}")
+    screen.print(f"the runs are in {escape(str(keeping.out))}")
+    return 1 if undone else 0
 
 
 def bench(task: tuple[str, ...] = (), quick: bool = False, as_json: Json = False) -> int:

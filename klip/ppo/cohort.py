@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,13 +26,20 @@ from klip.ppo import policy
 from klip.ppo.advantages import Batch, Rollout, preparation
 from klip.ppo.config import Config, lockstep_key
 from klip.ppo.diagnostics import beta_quantiles, explained_variance
+from klip.ppo.divergence import bad_action, bad_step, diagnosis, not_finite
 from klip.ppo.normalise import Moments, RewardScale, normalise
 from klip.ppo.random import episode_seed, stream
 from klip.ppo.update import Learner, Outcome, epochs, optimiser
 from klip.shapes import Controller, Shape, numbers, parse, structure
-from klip.tasks import Box, make_lanes
+from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes
 
 Metrics = dict[str, Any]
+State = dict[str, NDArray[Any]]
+"""Everything that a run's next iteration depends on, by name."""
+
+
+class Stopped(Exception):
+    """Somebody asked to stop; the states from before the iteration are in `Cohort.before`."""
 
 
 @dataclass
@@ -44,10 +51,17 @@ class Run:
     learner: Learner
     controller: dict[str, Any]
     iteration: int = 0
-    diverged: str = ""
-    """why it stopped, if it did"""
+    status: str = "running"
+    """running, done, diverged (numbers stopped being finite), failed (its environment raised)"""
+    reason: str = ""
+    """why it diverged or failed"""
     returns: list[tuple[float, int]] = field(default_factory=list)
     """(return, length) of the episodes that ended in the current rollout"""
+
+    def end(self, status: str, reason: str) -> None:
+        """Stop for a reason; the first one counts."""
+        if self.status == "running":
+            self.status, self.reason = status, reason
 
 
 def program(c: Config) -> Config:
@@ -76,7 +90,8 @@ class Cohort:
         self.scale = RewardScale.of(size, envs)
         self.episode_return = np.zeros((size, envs))
         self.episode_length = np.zeros((size, envs), dtype=np.int64)
-        self.observation = self._normalised(self.lanes.reset())
+        self.observation = self._normalised(self._seen(self.lanes.reset()))
+        self.before: list[tuple[int, State]] = []  # each run's, from before this iteration
         self.seconds = {"collect": 0.0, "learn": 0.0}
 
     def _start(self, c: Config) -> Run:
@@ -88,20 +103,27 @@ class Cohort:
 
     # -- one iteration, in the order in which it happens --------------------------------------
 
-    def iterate(self) -> list[Metrics | None]:
-        """Advance every run by one iteration; None for a run that has diverged."""
+    def iterate(self, stop: Callable[[], bool] = lambda: False) -> list[Metrics | None]:
+        """Advance every run by one iteration; None for a run that could not.
+
+        Raises `Stopped` as soon as `stop` says so; nothing of the iteration counts then.
+        """
+        self.before = [(run.iteration, self.state(i)) for i, run in enumerate(self.runs)]
         began = time.perf_counter()
-        rollouts = self.collect()
+        # Numbers that are not finite are looked for, and reported run by run.
+        with np.errstate(all="ignore"):
+            rollouts = self.collect(stop)
         collected = time.perf_counter()
         self.seconds["collect"] += collected - began
-        rows = [
-            None if run.diverged else self.learn(run, rollout)
-            for run, rollout in zip(self.runs, rollouts, strict=True)
-        ]
+        rows: list[Metrics | None] = []
+        for i, (run, rollout) in enumerate(zip(self.runs, rollouts, strict=True)):
+            if stop():
+                raise Stopped
+            rows.append(self.learn(i, rollout) if run.status == "running" else None)
         self.seconds["learn"] += time.perf_counter() - collected
         return rows
 
-    def collect(self) -> list[Rollout]:
+    def collect(self, stop: Callable[[], bool] = lambda: False) -> list[Rollout]:
         """T steps of all lanes."""
         c, runs = self.shared, len(self.runs)
         steps, envs, lanes = c.rollout, c.envs, self.lanes
@@ -115,26 +137,29 @@ class Cohort:
         bootstrap = np.zeros((runs, steps, envs), np.float32)
         x = self.observation
         for t in range(steps):
+            if stop():
+                raise Stopped
             observations[:, t] = x
             action = policy.act(self.layout, arrays, x, noise[:, t])
+            if not np.isfinite(action.sum()):
+                action = self._without_bad(action, t)
             actions.append(action)
             step = lanes.step(self._for_lanes(action, box))
+            if lanes.failed or not np.isfinite(step.reward.sum() + step.final.sum()):
+                self._look_for_trouble(step, t)
             reward = step.reward.reshape(runs, envs)
-            ended = step.terminated | step.truncated
+            ended = (step.terminated | step.truncated).reshape(runs, envs)
             self.episode_return += reward
             self.episode_length += 1
             if ended.any():
-                ended = ended.reshape(runs, envs)
                 ends[:, t] = ended
                 self._episodes_over(ended)
-            else:
-                ended = ended.reshape(runs, envs)
             rewards[:, t] = (
                 self.scale(reward, ended, self.gamma, c.reward_clip)
                 if c.normalise_rewards
                 else reward
             )
-            x = self._normalised(step.observation)
+            x = self._normalised(self._seen(step.observation))
             cut = step.truncated & ~step.terminated
             if cut.any():
                 bootstrap[:, t] = self._final_values(arrays, step.final, cut.reshape(runs, envs))
@@ -145,8 +170,9 @@ class Cohort:
             for r in range(runs)
         ]
 
-    def learn(self, run: Run, rollout: Rollout) -> Metrics | None:
+    def learn(self, i: int, rollout: Rollout) -> Metrics | None:
         """Advantages, epochs and diagnostics of one run."""
+        run = self.runs[i]
         c, k, value = run.config, run.iteration, run.value
         compiled = program(c)
         batch = preparation(self.layout, compiled)(run.learner.vector, rollout)
@@ -155,29 +181,82 @@ class Cohort:
             [stream(c.seed, "order", k, e).permutation(c.batch) for e in range(c.epochs)]
         ).astype(np.int32)
         lr = c.lr * (1 - k / c.iterations) if c.anneal else c.lr
-        outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
-            run.learner, run.controller, np.array(list(names.values()), np.float32), batch, orders,
-            np.float32(lr), np.float32(k * c.batch),
-        )  # fmt: skip
-        if not bool(outcome.finite):
-            run.diverged = _diagnosis(batch, outcome)
+        try:
+            outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
+                run.learner, run.controller, np.array(list(names.values()), np.float32), batch,
+                orders, np.float32(lr), np.float32(k * c.batch),
+            )  # fmt: skip
+        except Exception as error:  # a shape is anybody's code
+            run.end("failed", f"the shape {c.shape} raised {type(error).__name__}: {error}")
             return None
-        row = self._row(run, batch, outcome, lr)
+        row = self._row(i, batch, outcome, lr)
+        if int(outcome.trouble) or not_finite(row):
+            run.end("diverged", diagnosis(c, k, rollout, batch, outcome, row))
+            return None
         run.learner, run.controller = outcome.learner, outcome.controller
         run.iteration += 1
         run.returns = []
+        if run.iteration == c.iterations:
+            run.end("done", "")
         return row
 
-    def arrays(self, run: int) -> dict[str, NDArray[Any]]:
-        """A run's parameters, optimiser state and statistics, by name."""
-        learner = self.runs[run].learner
-        adam = learner.optimiser[1]
-        found = {k: np.asarray(v) for k, v in self.layout.split(np.asarray(learner.vector)).items()}
-        found |= {"adam.mu": np.asarray(adam.mu), "adam.nu": np.asarray(adam.nu),
-                  "adam.count": np.asarray(adam.count)}  # fmt: skip
-        found |= self.moments.arrays("observation", run) | self.scale.moments.arrays("return", run)
-        found |= {f"controller.{k}": np.asarray(v) for k, v in self.runs[run].controller.items()}
-        return found
+    # -- a run's whole state ------------------------------------------------------------------
+
+    def state(self, i: int) -> State:
+        """Everything that a run's next iteration depends on, and how its actions are meant."""
+        run = self.runs[i]
+        adam = run.learner.optimiser[1]
+        found = dict(self.layout.split(np.asarray(run.learner.vector)))
+        found |= {"adam.mu": adam.mu, "adam.nu": adam.nu, "adam.count": adam.count}
+        found |= {f"controller.{k}": v for k, v in run.controller.items()}
+        found |= self.moments.arrays("observation", i) | self.scale.moments.arrays("return", i)
+        found |= {name: array[i] for name, array in self._between().items()}
+        found |= {f"lanes.{k}": v for k, v in self.lanes.state(self._lanes_of(i)).items()}
+        found |= _action(self.lanes.action)
+        return {name: np.array(array) for name, array in found.items()}
+
+    def restore(self, i: int, iteration: int, state: State) -> None:
+        """Put a run where a state says; raises `KlipError` if it cannot go on exactly."""
+        run, expected = self.runs[i], self.state(i)
+        for name, array in expected.items():
+            given = state.get(name)
+            if not name.startswith("lanes.") and (given is None or given.shape != array.shape):
+                raise KlipError(f"the checkpoint's {name!r} does not fit {run.config.task}")
+        lanes = {k.removeprefix("lanes."): v for k, v in state.items() if k.startswith("lanes.")}
+        self.lanes.restore(self._lanes_of(i), lanes)
+        empty, adam = run.learner.optimiser
+        vector = self.layout.join({name: state[name] for name, _ in self.layout.shapes})
+        moments = {k: jax.numpy.asarray(state[f"adam.{k}"]) for k in ("mu", "nu", "count")}
+        run.learner = Learner(vector, (empty, adam._replace(**moments)))
+        run.controller = {k: jax.numpy.asarray(state[f"controller.{k}"]) for k in run.controller}
+        run.iteration = iteration
+        self.moments.take("observation", i, state)
+        self.scale.moments.take("return", i, state)
+        for name, array in self._between().items():
+            array[i] = state[name]
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with these runs only; none of their bytes change."""
+        self.lanes.keep([lane for i in chosen for lane in range(*self._lanes_of(i).indices(10**9))])
+        rows = list(chosen)
+        self.runs = [self.runs[i] for i in rows]
+        self.gamma = self.gamma[rows]
+        self.moments, self.scale = self.moments.only(rows), self.scale.only(rows)
+        self.episode_return = self.episode_return[rows]
+        self.episode_length = self.episode_length[rows]
+        self.observation = self.observation[rows]
+
+    def _between(self) -> dict[str, NDArray[Any]]:
+        """What passes from one rollout to the next, `[R, E, ...]` each."""
+        return {
+            "next.observation": self.observation,
+            "episode.return": self.episode_return,
+            "episode.length": self.episode_length,
+            "episode.discounted": self.scale.discounted,
+        }
+
+    def _lanes_of(self, i: int) -> slice:
+        return slice(i * self.shared.envs, (i + 1) * self.shared.envs)
 
     # -- its parts ----------------------------------------------------------------------------
 
@@ -203,12 +282,34 @@ class Cohort:
             return bounded
         return flat[:, 0] if len(self.layout.heads) == 1 else flat
 
-    def _normalised(self, observation: NDArray[Any]) -> NDArray[np.float32]:
-        x = observation.reshape(len(self.runs), self.shared.envs, -1)
+    def _normalised(self, x: NDArray[Any]) -> NDArray[np.float32]:
         if not self.shared.normalise_observations:
             return x.astype(np.float32)
         self.moments.update(x)
         return normalise(x, self.moments, self.shared.observation_clip)
+
+    def _seen(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """What lanes show, run by run, `[R, E, D]`."""
+        return observation.reshape(len(self.runs), self.shared.envs, -1)
+
+    def _without_bad(self, action: NDArray[Any], t: int) -> NDArray[Any]:
+        """End the runs whose policy gives actions that are not finite; no environment sees them."""
+        bad = ~np.isfinite(action).reshape(len(self.runs), -1).all(axis=1)
+        for i in np.flatnonzero(bad):
+            self.runs[i].end("diverged", bad_action(self.runs[i].config, self.runs[i].iteration, t))
+        return np.where(bad[:, None, None], np.float32(0), action)
+
+    def _look_for_trouble(self, step: Step, t: int) -> None:
+        """End the runs whose environments raised or gave numbers that are not finite."""
+        envs = self.shared.envs
+        for lane, what in self.lanes.failed.items():
+            self.runs[lane // envs].end("failed", f"{what} (environment {lane % envs} of the run)")
+        bad = ~(np.isfinite(step.reward) & np.isfinite(step.final).all(axis=1))
+        for lane in np.flatnonzero(bad).tolist():
+            run = self.runs[lane // envs]
+            played = int(self.episode_length[lane // envs, lane % envs]) + 1
+            values = (step.reward[lane], step.final[lane])
+            run.end("diverged", bad_step(run.config, run.iteration, t, lane % envs, played, values))
 
     def _episodes_over(self, ended: NDArray[np.bool_]) -> None:
         for r, e in zip(*np.nonzero(ended), strict=True):
@@ -228,8 +329,9 @@ class Cohort:
         values = policy.forward(arrays, "value", x.astype(np.float32))[..., 0]
         return np.where(cut, values, np.float32(0))
 
-    def _row(self, run: Run, batch: Batch, outcome: Outcome, lr: float) -> Metrics:
+    def _row(self, i: int, batch: Batch, outcome: Outcome, lr: float) -> Metrics:
         """One line of the metrics file."""
+        run = self.runs[i]
         c = run.config
         returns = np.array([r for r, _ in run.returns])
         lengths = np.array([n for _, n in run.returns])
@@ -249,6 +351,7 @@ class Cohort:
             np.asarray(batch.target), np.asarray(batch.old_value)
         )
         row |= {f"controller.{k}": float(v) for k, v in run.controller.items()}
+        row["unstable_episodes"] = int(self.lanes.warnings[self._lanes_of(i)].sum())
         return row
 
 
@@ -259,10 +362,9 @@ def _iqm(values: NDArray[Any]) -> float:
     return float(ordered[cut : len(ordered) - cut].mean())
 
 
-def _diagnosis(batch: Batch, outcome: Outcome) -> str:
-    """Where the first number that is not finite was seen."""
-    for name in ("observation", "reward", "old_log_prob", "old_value", "advantage"):
-        if not np.all(np.isfinite(np.asarray(getattr(batch, name)))):
-            return f"{name} is not finite in the rollout"
-    worst = float(np.asarray(outcome.metrics["ratio_max"]))
-    return f"a loss, gradient or parameter is not finite in the update (largest ratio {worst:.3g})"
+def _action(action: Box | Discrete | MultiDiscrete) -> dict[str, Any]:
+    """How a policy's outputs become actions, for whoever uses it without the task."""
+    if isinstance(action, Box):
+        return {"action.low": action.low, "action.high": action.high}
+    heads = [action.n] if isinstance(action, Discrete) else list(action.n)
+    return {"action.heads": np.array(heads, np.int64)}

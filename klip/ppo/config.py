@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from klip.errors import KlipError
+from klip.runs import config_id
 from klip.shapes import check_needs, parse
 
 TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
@@ -87,8 +86,7 @@ class Config:
     @property
     def id(self) -> str:
         """A hash of everything above: equal ids are equal runs."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        return config_id(dataclasses.asdict(self))
 
 
 # What the paper sets otherwise, task by task; its MuJoCo tasks take the defaults.

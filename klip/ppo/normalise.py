@@ -5,6 +5,7 @@ Every operation is elementwise over runs, so a run's numbers do not depend on it
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,16 @@ class Moments:
             f"{prefix}.count": self.count[run],
         }
 
+    def take(self, prefix: str, run: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Set one run's statistics from its file."""
+        for name, mine in (("mean", self.mean), ("variance", self.variance), ("count", self.count)):
+            mine[run] = arrays[f"{prefix}.{name}"]
+
+    def only(self, runs: Sequence[int]) -> Moments:
+        """The statistics of some runs."""
+        rows = list(runs)
+        return Moments(self.mean[rows], self.variance[rows], self.count[rows])
+
 
 def normalise(x: F64, moments: Moments, limit: float) -> NDArray[np.float32]:
     """(x - mean) / sqrt(variance + 1e-8), clipped, float32; `[R, E, D]`."""
@@ -68,6 +79,10 @@ class RewardScale:
     def of(runs: int, envs: int) -> RewardScale:
         """Statistics of nothing yet."""
         return RewardScale(Moments.of(runs), np.zeros((runs, envs)))
+
+    def only(self, runs: Sequence[int]) -> RewardScale:
+        """The statistics of some runs."""
+        return RewardScale(self.moments.only(runs), self.discounted[list(runs)])
 
     def __call__(self, reward: F64, ended: NDArray[np.bool_], gamma: F64, limit: float) -> F64:
         """Normalise `[R, E]`; G starts anew where an episode ended, however it ended."""

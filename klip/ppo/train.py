@@ -9,21 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from klip.errors import KlipError
+from klip.ppo.advance import CHECKPOINT_EVERY, Keeping, Progress
 from klip.ppo.config import Config, config
-from klip.ppo.workers import Progress, run_all
-from klip.runs import final_return, folder_of, read_metrics, read_status
+from klip.ppo.interruption import Interruption
+from klip.ppo.workers import run_all
+from klip.runs import Damaged, read_run
 from klip.shapes import Controller, Shape
+
+Listener = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one run ended, and where it lies."""
+    """How one run stands, and where it lies."""
 
     config: Config
     path: Path
     status: str
-    """done or diverged"""
+    """done, diverged or failed; stopped, busy, damaged or changed if it could not be trained now"""
     reason: str
+    """why it is not done"""
     final_return: float | None
     """mean over the last tenth of the steps, in the paper's definition"""
 
@@ -53,26 +58,65 @@ def train(
     *,
     workers: int | None = None,
     out: str | Path = "runs",
-    progress: Callable[[list[Config], Progress], None] | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    accept_changes: bool = False,
+    start_over: bool = False,
+    progress: Listener = lambda news: None,
     **fields: Any,
 ) -> list[Result]:
     """Train every shape with every seed; `fields` are those of `Config`, `steps` among them.
 
-    The runs fill all cores unless `workers` says how many processes to use. Runs that have ended
-    already are not repeated.
+    The runs fill all cores unless `workers` says how many processes to use. Each goes on exactly
+    where it stopped, and one that has ended is not repeated. `accept_changes` goes on with runs
+    begun under other versions or on another processor, `start_over` begins those again whose
+    checkpoints are all damaged. `progress` hears of every iteration, by the runs' order.
     """
-    configs, out = plan(task, shapes, seeds, **fields), Path(out)
+    keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
+    return train_all(plan(task, shapes, seeds, **fields), keeping, workers, progress)
+
+
+def train_all(
+    configs: Sequence[Config],
+    keeping: Keeping,
+    workers: int | None = None,
+    progress: Listener = lambda news: None,
+    said: Callable[[str], None] = lambda text: None,
+) -> list[Result]:
+    """Finish what is missing of these runs; Ctrl-C and SIGTERM save them and are raised then."""
     cores = len(os.sched_getaffinity(0))
     count = cores if workers is None else workers
     if not 1 <= count <= cores:
         raise KlipError(f"workers={count} must lie between 1 and {cores}, the cores there are")
-    paths = [folder_of(out, c.task, c.shape, c.seed, c.id) for c in configs]
-    missing = [i for i, path in enumerate(paths) if read_status(path) is None]
-    for message in run_all([configs[i] for i in missing], out, count):
-        if progress is not None:
-            progress(configs, message._replace(run=missing[message.run]))
-    results = []
-    for c, path in zip(configs, paths, strict=True):
-        status, value = read_status(path) or {}, final_return(read_metrics(path))
-        results.append(Result(c, path, status["status"], status["reason"], value))
-    return results
+    if not keeping.every >= 0:
+        raise KlipError(f"checkpoint_every={keeping.every} must be 0 seconds or more")
+    results = [_look(c, keeping.path(c)) for c in configs]
+    missing = [i for i, result in enumerate(results) if result is None]
+    latest: dict[int, Progress] = {}
+    with Interruption(said) as stop:
+        for news in run_all([configs[i] for i in missing], keeping, count, stop):
+            told = news._replace(run=missing[news.run])
+            latest[told.run] = told
+            progress(told)
+    for i in missing:
+        results[i] = _result(configs[i], keeping.path(configs[i]), latest[i])
+    return [result for result in results if result is not None]
+
+
+def _look(c: Config, path: Path) -> Result | None:
+    """How a run ended, if it has and all its files are as they were written."""
+    try:
+        record = read_run(path) if path.is_dir() else None
+    except Damaged:
+        return None
+    if record is None or record.status not in ("done", "diverged") or record.notes:
+        return None
+    return Result(c, path, record.status, record.reason, record.final_return)
+
+
+def _result(c: Config, path: Path, news: Progress) -> Result:
+    """How a run stands after what was last heard of it."""
+    try:
+        value = read_run(path).final_return
+    except KlipError:  # why it could not be trained is in the news
+        value = None
+    return Result(c, path, news.status, news.reason, value)

@@ -27,9 +27,15 @@ from klip.ppo.diagnostics import (
     reduce_sums,
 )
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
-from klip.shapes import Array, Context, Controller, Feedback, Shape, with_numbers
+from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Controller, Feedback, Shape, with_numbers
 
 Arrays = dict[str, Array]
+
+
+TROUBLES = ("none", "ratio", "value loss", "multiplier of the shape", "gradient", "parameters")
+"""What may stop being finite in an update, in the order in which it is computed.
+
+A ratio is in trouble sooner, where it no longer is what the shapes are told: beyond e^20."""
 
 
 class Learner(NamedTuple):
@@ -47,7 +53,7 @@ class Outcome(NamedTuple):
     metrics: dict[str, Array]
     beta: Array  # [epochs * N] the coefficient of every sample of every epoch
     sets: Array  # [epochs * N] in 0, kill 1, pass 2; -1 for an epoch that was not run
-    finite: Array  # whether every loss, gradient and parameter was; if not, nothing was applied
+    trouble: Array  # what was not finite first, a place in TROUBLES; if not 0, nothing was applied
 
 
 def optimiser(c: Config) -> optax.GradientTransformation:
@@ -77,21 +83,22 @@ class State(NamedTuple):
 
     arrays: Arrays
     optimiser: Any
-    finite: Array
+    trouble: Array
 
 
 def _unpack(layout: Layout, learner: Learner) -> State:
     empty, adam = learner.optimiser
     moments = adam._replace(mu=layout.split(adam.mu), nu=layout.split(adam.nu))
-    return State(layout.split(learner.vector), (empty, moments), jnp.asarray(True))
+    return State(layout.split(learner.vector), (empty, moments), jnp.asarray(0))
 
 
 def _pack(layout: Layout, state: State) -> tuple[Learner, Array]:
-    """The learner again, and whether all of it is finite."""
+    """The learner again, and what in it or on the way to it was not finite."""
     empty, adam = state.optimiser
     vector = layout.join(state.arrays)
     moments = adam._replace(mu=layout.join(adam.mu), nu=layout.join(adam.nu))
-    return Learner(vector, (empty, moments)), state.finite & jnp.all(jnp.isfinite(vector))
+    lost = jnp.where(jnp.all(jnp.isfinite(vector)), 0, TROUBLES.index("parameters"))
+    return Learner(vector, (empty, moments)), jnp.where(state.trouble, state.trouble, lost)
 
 
 def _nothing(batch: int, state: State, order: Array) -> tuple[State, Seen]:
@@ -164,10 +171,13 @@ def epochs(
         squares = {name: jnp.square(g).sum() for name, g in gradient.items()}
         of_policy = sum(s for name, s in squares.items() if name.startswith("policy"))
         norms = (jnp.sqrt(of_policy), jnp.sqrt(sum(squares.values())))
-        finite = state.finite & jnp.isfinite(loss) & jnp.isfinite(norms[1])
+        fine = (jnp.all(log_ratio <= LOG_RATIO_LIMIT), jnp.isfinite(loss), jnp.isfinite(m).all(),
+                jnp.isfinite(norms[1]))  # fmt: skip
+        first = jnp.select([~ok for ok in fine], [1, 2, 3, 4], 0)
+        trouble = jnp.where(state.trouble, state.trouble, first)
         seen = barrier((log_ratio, advantage, m))
         samples = Samples(seen[0], seen[1], seen[2], every["kl"], every["entropy"])
-        return State(arrays, moments, finite), samples, Losses(loss, *norms)
+        return State(arrays, moments, trouble), samples, Losses(loss, *norms)
 
     def epoch(
         state: State, shape: Shape, lr: Array, step: Array, batch: Batch, order: Array
@@ -215,7 +225,7 @@ def epochs(
 
         start = (_unpack(layout, learner), jnp.asarray(False), jnp.zeros(c.batch, jnp.int8))
         (state, _, _), (seen, changed) = jax.lax.scan(body, start, orders)
-        moved, finite = _pack(layout, state)
+        moved, trouble = _pack(layout, state)
         metrics = jax.tree.map(reduce_sums, seen.sums, Sums.reductions()).metrics()
         if c.per_epoch:
             metrics |= {f"epoch.{k}": v for k, v in jax.vmap(Sums.metrics)(seen.sums).items()}
@@ -229,7 +239,7 @@ def epochs(
             metrics["epochs_run"] = (seen.sums.count > 0).sum()
             controller = {k: jnp.asarray(v, jnp.float32)
                           for k, v in value.update(controller, feedback).items()}  # fmt: skip
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, learner)
-        return Outcome(kept, controller, metrics, seen.beta.ravel(), seen.sets.ravel(), finite)
+        kept = jax.tree.map(lambda new, old: jnp.where(trouble, old, new), moved, learner)
+        return Outcome(kept, controller, metrics, seen.beta.ravel(), seen.sets.ravel(), trouble)
 
     return jax.jit(update)

@@ -1,21 +1,28 @@
-"""Where cohorts run: one process a core, pinned to it, each advancing its runs in lockstep."""
+"""Where cohorts run on this machine: one process a core, pinned to it.
+
+The parent hands out cohorts, listens, and starts a process anew that was killed. Each process is
+tied to it by a pipe: through it the parent hears how runs go on and asks to stop, and when the
+parent is gone, however it went, the pipe closes and the process saves its runs and ends.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import multiprocessing
 import os
-import queue
 import signal
-import time
+import threading
 import traceback
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from klip.errors import KlipError
+from klip.ppo.advance import Keeping, Progress, advance
 from klip.ppo.config import Config, lockstep_key
 
 # One thread per process: results are then the same bytes, and cores are not fought over.
@@ -28,122 +35,186 @@ ENVIRONMENT = {
     "JAX_ENABLE_X64": "0",
 }
 LARGEST_COHORT = 40
+DEATHS = 3  # how often in a row a cohort's process may die before it has saved anything new
 
 
-class Progress(NamedTuple):
-    """What a worker says about one of its runs."""
-
-    run: int
-    status: str  # running, done, diverged
-    row: dict[str, Any]  # its latest metrics
-    reason: str = ""
-
-
-class WorkerFailed(KlipError):
-    """A worker process ended before its runs did."""
-
-
-def cohorts(configs: Sequence[Config], workers: int) -> list[list[list[int]]]:
-    """For each worker its cohorts, each a list of indices of runs that can go in lockstep."""
+def cohorts(configs: Sequence[Config], workers: int) -> list[list[int]]:
+    """Lists of runs that can go in lockstep, by index, so many that every worker has some."""
     alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, c in enumerate(configs):
         alike[lockstep_key(c)].append(i)
-    share: list[list[list[int]]] = [[] for _ in range(workers)]
+    found = []
     for members in alike.values():
         parts = workers * -(-len(members) // (workers * LARGEST_COHORT))
-        for part in range(parts):
-            chosen = members[part::parts]
-            if chosen:
-                least = min(share, key=lambda s: sum(len(cohort) for cohort in s))
-                least.append(chosen)
-    return [s for s in share if s]
+        found += [members[part::parts] for part in range(min(parts, len(members)))]
+    return found
 
 
-def run_all(configs: Sequence[Config], out: Path, workers: int) -> Iterator[Progress]:
-    """Train every config, and say how each of them goes on."""
-    cores = sorted(os.sched_getaffinity(0))
-    context = multiprocessing.get_context("spawn")
-    messages = context.Queue()
-    processes = []
-    saved = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
+def run_all(
+    configs: Sequence[Config],
+    keeping: Keeping,
+    workers: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Progress]:
+    """Train every config, and say how each of them goes on, until `stop`."""
+    cores = sorted(os.sched_getaffinity(0))[:workers]
+    jobs = [Job([(k, configs[k]) for k in members]) for members in cohorts(configs, workers)]
+    crew = Crew(cores, keeping)
     try:
-        for i, share in enumerate(cohorts(configs, workers)):
-            jobs = [[(k, dataclasses.asdict(configs[k])) for k in cohort] for cohort in share]
-            process = context.Process(
-                target=_work, args=(json.dumps(jobs), str(out), cores[i % len(cores)], messages),
-                daemon=True,
-            )  # fmt: skip
-            process.start()
-            processes.append(process)
+        yield from crew.work(deque(jobs), stop)
     finally:
-        for name, value in saved.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    open_runs = set(range(len(configs)))
-    try:
-        while open_runs:
-            try:
-                progress = messages.get(timeout=0.5)
-            except queue.Empty:
-                dead = [p for p in processes if not p.is_alive() and p.exitcode != 0]
-                if dead and messages.empty():
-                    raise WorkerFailed(
-                        f"a worker ended with exit code {dead[0].exitcode} and {len(open_runs)} "
-                        "runs unfinished; run the same command again"
-                    ) from None
-                continue
-            if isinstance(progress, str):
-                raise WorkerFailed(progress)
-            if progress.status != "running":
-                open_runs.discard(progress.run)
-            yield progress
-    finally:
-        for process in processes:
-            process.terminate() if open_runs else process.join()
+        crew.end()
 
 
-def _work(jobs: str, out: str, core: int, messages: Any) -> None:
-    """The life of a worker: pin, then train cohort after cohort."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us
+class Job:
+    """A cohort to train, and what became of its runs so far."""
+
+    def __init__(self, runs: Sequence[tuple[int, Config]]) -> None:
+        self.open = dict(runs)
+        self.deaths = 0
+        self.saved: dict[int, int] = {}
+
+    def hear(self, news: Progress) -> None:
+        """Take in what a run's process says."""
+        if news.status != "running":
+            self.open.pop(news.run, None)
+        if news.saved > self.saved.get(news.run, 0):
+            self.saved[news.run], self.deaths = news.saved, 0
+
+    def given_up(self, why: str) -> Iterator[Progress]:
+        """Its open runs, each stopped for a reason."""
+        for number in list(self.open):
+            yield Progress(number, "stopped", reason=why, saved=self.saved.get(number, 0))
+        self.open.clear()
+
+
+class Worker:
+    """A process that trains one job, and the parent's end of the pipe to it."""
+
+    def __init__(self, job: Job, keeping: Keeping, core: int) -> None:
+        self.job, self.core = job, core
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        fields = [(number, dataclasses.asdict(c)) for number, c in job.open.items()]
+        about = json.dumps({**dataclasses.asdict(keeping), "out": str(keeping.out)})
+        saved = {name: os.environ.get(name) for name in ENVIRONMENT}
+        os.environ.update(ENVIRONMENT)
+        try:
+            self.process: BaseProcess = context.Process(
+                target=_work, args=(json.dumps(fields), about, core, theirs), daemon=True
+            )
+            self.process.start()
+        finally:
+            for name, value in saved.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        theirs.close()
+
+    def news(self) -> Iterator[Progress]:
+        """What the process has said and not been heard saying."""
+        try:
+            while self.pipe.poll():
+                news = Progress(*json.loads(self.pipe.recv_bytes()))
+                self.job.hear(news)
+                yield news
+        except (EOFError, OSError):
+            return
+
+    def ask_to_stop(self) -> None:
+        """Let it save its runs and end."""
+        try:
+            self.pipe.send_bytes(b"stop")
+        except OSError:
+            return
+
+
+class Crew:
+    """As many workers as there are cores, each busy while there are jobs."""
+
+    def __init__(self, cores: Sequence[int], keeping: Keeping) -> None:
+        self.free, self.keeping = list(cores), keeping
+        self.workers: list[Worker] = []
+
+    def work(self, jobs: deque[Job], stop: Callable[[], bool]) -> Iterator[Progress]:
+        """Do all jobs in their order; when asked to stop, wait until all runs are saved."""
+        stopping = False
+        while jobs or self.workers:
+            if stop() and not stopping:
+                stopping = True
+                for worker in self.workers:
+                    worker.ask_to_stop()
+                for job in jobs:
+                    yield from job.given_up("it was asked to stop")
+                jobs.clear()
+            while jobs and self.free:
+                self.workers.append(Worker(jobs.popleft(), self.keeping, self.free.pop(0)))
+            waiting: list[Any] = [worker.pipe for worker in self.workers]
+            wait([*waiting, *(worker.process.sentinel for worker in self.workers)], timeout=0.2)
+            for worker in list(self.workers):
+                yield from worker.news()
+                if not worker.process.is_alive():
+                    yield from worker.news()
+                    yield from self._ended(worker, jobs, stopping)
+
+    def _ended(self, worker: Worker, jobs: deque[Job], stopping: bool) -> Iterator[Progress]:
+        """A process ended; if its runs did not, they go on in a new one."""
+        self.workers.remove(worker)
+        self.free.append(worker.core)
+        worker.pipe.close()
+        job = worker.job
+        if not job.open:
+            return
+        job.deaths += 1
+        code = worker.process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        why = f"its process {how}{' (out of memory?)' if code == -signal.SIGKILL else ''}"
+        if stopping or job.deaths > DEATHS:
+            again = "" if stopping else f" {job.deaths} times in a row"
+            yield from job.given_up(why + again)
+            return
+        for number in job.open:
+            note = f"{why}; it goes on from its last checkpoint in a new one"
+            yield Progress(number, "running", notes=(note,), saved=job.saved.get(number, 0))
+        jobs.appendleft(job)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for worker in self.workers:
+            worker.process.kill()
+            worker.process.join()
+            worker.pipe.close()
+
+
+def _work(jobs: str, about: str, core: int, pipe: Connection) -> None:
+    """The life of a worker: pin, then train its cohort, watching the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then asks us
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     os.sched_setaffinity(0, {core})
-    try:
-        for cohort in json.loads(jobs):
-            _train(cohort, Path(out), messages)
-    except KlipError as error:
-        messages.put(str(error))
-    except Exception:
-        messages.put(f"a worker failed:\n{traceback.format_exc()}")
-
-
-def _train(jobs: list[tuple[int, dict[str, Any]]], out: Path, messages: Any) -> None:
-    from klip.ppo.cohort import Cohort  # after pinning: JAX counts its threads on import
-    from klip.runs import RunFolder, folder_of
-
-    configs = [Config(**{**fields, "hidden": tuple(fields["hidden"])}) for _, fields in jobs]
-    folders = [
-        RunFolder(folder_of(out, c.task, c.shape, c.seed, c.id), dataclasses.asdict(c))
-        for c in configs
+    threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
+    runs = [
+        (number, Config(**{**fields, "hidden": tuple(fields["hidden"])}))
+        for number, fields in json.loads(jobs)
     ]
-    cohort = Cohort(configs)
-    open_runs = set(range(len(jobs)))
-    began = time.perf_counter()
-    for _ in range(configs[0].iterations):
-        rows = cohort.iterate()
-        elapsed, began = time.perf_counter() - began, time.perf_counter()
-        for i in sorted(open_runs):
-            run, row = cohort.runs[i], rows[i]
-            if row is not None:
-                folders[i].append(row)
-                brief = {**_brief(row), "speed": run.config.batch / elapsed}
-                messages.put(Progress(jobs[i][0], "running", brief))
-            if run.diverged or run.iteration == run.config.iterations:
-                open_runs.discard(i)
-                status = "diverged" if run.diverged else "done"
-                folders[i].finish(cohort.arrays(i), status, run.diverged, run.iteration)
-                messages.put(Progress(jobs[i][0], status, _brief(row or {}), run.diverged))
-        if not open_runs:
-            break
+
+    def tell(news: Progress) -> None:
+        try:
+            pipe.send_bytes(json.dumps(news).encode())
+        except OSError:  # nobody listens any more
+            stop.set()
+
+    try:
+        advance(runs, Keeping.read(about), tell, stop.is_set)
+    except KlipError as error:
+        for number, _ in runs:
+            tell(Progress(number, "stopped", reason=str(error)))
+    except Exception:
+        for number, _ in runs:
+            reason = f"this is a mistake in Klip:\n{traceback.format_exc()}"
+            tell(Progress(number, "stopped", reason=reason))
 
 
-def _brief(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: row[k] for k in ("iteration", "step", "return_mean", "kill", "kl") if k in row}
+def _listen(pipe: Connection, stop: threading.Event) -> None:
+    """Wait until the parent says stop, or is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv_bytes()
+    stop.set()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from klip.errors import KlipError
 from klip.report.style import SERIES, figure, styled
-from klip.runs import final_return, read_metrics
+from klip.runs import final_return, read_run, run_paths
 from klip.shapes import parse
 
 
@@ -23,8 +23,10 @@ class Trained:
     """A finished run as found on disk."""
 
     path: Path
-    config: dict[str, Any]
-    rows: list[dict[str, Any]]
+    config: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    digest: str
+    """equal where parameters, optimiser state, statistics and metrics are, byte for byte"""
 
     @property
     def task(self) -> str:
@@ -40,21 +42,13 @@ class Trained:
 def find_runs(folder: Path) -> list[Trained]:
     """Every run below a folder that has ended."""
     found = []
-    for status in sorted(folder.glob("*/*/*/status.json")):
-        path = status.parent
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        found.append(Trained(path, config, read_metrics(path)))
+    for path in run_paths(folder):
+        record = read_run(path)
+        if record.status in ("done", "diverged"):
+            found.append(Trained(path, record.config, record.rows, record.digest()))
     if not found:
         raise KlipError(f"there are no finished runs in {folder}; `klip train` makes some")
     return found
-
-
-def same_bytes(first: Trained, second: Trained) -> bool:
-    """Whether two runs ended with the same parameters, optimiser state, statistics and metrics."""
-    return all(
-        (first.path / name).read_bytes() == (second.path / name).read_bytes()
-        for name in ("final.safetensors", "metrics.jsonl")
-    )
 
 
 def identities(runs: list[Trained]) -> list[tuple[str, str, str, int, int]]:
@@ -68,7 +62,7 @@ def identities(runs: list[Trained]) -> list[tuple[str, str, str, int, int]]:
         for i, first in enumerate(names):
             for second in names[i + 1 :]:
                 seeds = shapes[first].keys() & shapes[second].keys()
-                alike = sum(same_bytes(shapes[first][s], shapes[second][s]) for s in seeds)
+                alike = sum(shapes[first][s].digest == shapes[second][s].digest for s in seeds)
                 if alike:
                     found.append((task, first, second, alike, len(seeds)))
     return found

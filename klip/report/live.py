@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
+from klip.ppo.advance import Progress
+from klip.ppo.train import Result
 from klip.shapes import parse
 
 LINE_EVERY = 5.0  # seconds between plain lines
@@ -42,15 +45,21 @@ class Watch:
         if self.live:
             self.live.stop()
 
-    def tell(self, run: int, status: str, row: dict[str, Any]) -> None:
+    def tell(self, news: Progress) -> None:
         """Take in what is new about a run."""
-        self.status[run] = status
-        self.rows[run] |= row
+        self.status[news.run] = news.status
+        self.rows[news.run] |= news.row
+        for note in news.notes:
+            self.say(f"{self.labels[news.run]}: {note}")
         if self.live:
             self.live.update(self.table())
         elif time.monotonic() - self.printed > LINE_EVERY:
             self.printed = time.monotonic()
             self.console.print(self.line())
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, markup=False, highlight=False)
 
     def done(self) -> float:
         """The share of all iterations that is done."""
@@ -72,7 +81,7 @@ class Watch:
 
     def line(self) -> str:
         """The state of things in one line."""
-        ended = sum(status in ("done", "diverged") for status in self.status)
+        ended = sum(status not in ("waiting", "running") for status in self.status)
         returns = [row["return_mean"] for row in self.rows if row.get("return_mean") is not None]
         mean = f"{np.mean(returns):.1f}" if returns else "-"
         return (
@@ -86,7 +95,7 @@ class Watch:
         for column in ("run", "status", "step", "return", "kill", "KL", "steps/s"):
             table.add_column(column, justify="left" if column in ("run", "status") else "right")
         for label, status, row in zip(self.labels, self.status, self.rows, strict=True):
-            table.add_row(label, status, *_cells(row))
+            table.add_row(escape(label), status, *_cells(row))
         return table
 
 
@@ -99,18 +108,20 @@ def _cells(row: dict[str, Any]) -> list[str]:
             number("kl", ".4f"), number("speed", ",.0f")]  # fmt: skip
 
 
-def summary(results: Sequence[Any]) -> Table:
-    """Final returns by shape, over seeds; `results` have config, status and final_return."""
-    groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
+def summary(results: Sequence[Result]) -> Table:
+    """Final returns by shape, over seeds, and how many runs did not get done."""
+    groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         groups[result.config.task, parse(result.config.shape).brief].append(result)
     table = Table(box=None)
-    for column in ("task", "shape", "runs", "diverged", "final return", "std over seeds"):
+    for column in ("task", "shape", "runs", "done", "others", "final return", "std over seeds"):
         table.add_column(column, justify="left" if column in ("task", "shape") else "right")
     for (task, shape), members in groups.items():
-        known = [r.final_return for r in members if r.final_return is not None]
-        diverged = sum(r.status == "diverged" for r in members)
+        done = [r for r in members if r.status == "done"]
+        known = [r.final_return for r in done if r.final_return is not None]
+        others = Counter(r.status for r in members if r.status != "done")
+        told = ", ".join(f"{count} {status}" for status, count in others.items())
         mean = f"{np.mean(known):.1f}" if known else "-"
-        table.add_row(task, shape, str(len(members)), str(diverged), mean,
-                      f"{np.std(known):.1f}" if known else "-")  # fmt: skip
+        table.add_row(escape(task), escape(shape), str(len(members)), str(len(done)), told or "-",
+                      mean, f"{np.std(known):.1f}" if known else "-")  # fmt: skip
     return table

@@ -1,8 +1,25 @@
-"""A run on disk: its config, its metrics, its parameters.
+"""A run on disk: its config, its metrics, its checkpoints, its lock.
 
-Knows nothing of training; the trainer writes here, the report reads.
+Knows nothing of training; the trainer writes here, reports and policies are read from here.
 """
 
-from klip.runs.store import RunFolder, final_return, folder_of, read_metrics, read_status
+from klip.runs.checkpoint import Checkpoint, Damaged, config_id
+from klip.runs.files import DiskTrouble
+from klip.runs.lock import Busy
+from klip.runs.record import Record, final_return, read_run, run_paths
+from klip.runs.store import ChangedMachine, RunFolder, folder_of
 
-__all__ = ["RunFolder", "final_return", "folder_of", "read_metrics", "read_status"]
+__all__ = [
+    "Busy",
+    "ChangedMachine",
+    "Checkpoint",
+    "Damaged",
+    "DiskTrouble",
+    "Record",
+    "RunFolder",
+    "config_id",
+    "final_return",
+    "folder_of",
+    "read_run",
+    "run_paths",
+]

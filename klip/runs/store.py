@@ -1,23 +1,39 @@
-"""The folder of one run: `<out>/<task>/<shape>/seed-<n>-<id>/`."""
+"""The folder of one run while it is trained: `<out>/<task>/<shape>/seed-<n>-<id>/`.
+
+config.json              what the run is a function of
+metrics.jsonl            a row an iteration
+checkpoint.safetensors   all of the run so far; `previous.safetensors` is the one before
+status.json              how it stands, for people and scripts; Klip itself trusts checkpoints
+lock                     held by whoever trains it
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
-import platform
 import re
+import zlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from klip.errors import KlipError
+from klip.runs.checkpoint import Checkpoint, Damaged, config_id, encode, read
+from klip.runs.files import disk, no_link, read_file, shown, write_whole
+from klip.runs.lock import Lock
+from klip.runs.machine import differences, this_machine
 
-VERSIONED = ("klip", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
+NEWEST, PREVIOUS = "checkpoint.safetensors", "previous.safetensors"
+METRICS = "metrics.jsonl"
+STATUS = "status.json"
+
+
+class ChangedMachine(KlipError):
+    """A run that was begun under other versions or on another processor."""
 
 
 def slug(text: str) -> str:
@@ -27,80 +43,227 @@ def slug(text: str) -> str:
 
 def folder_of(out: Path, task: str, shape: str, seed: int, id: str) -> Path:
     """Where a run lives below `out`."""
-    return out / slug(task) / slug(shape) / f"seed-{seed}-{id}"
+    return out / slug(task) / slug(shape) / f"seed-{int(seed)}-{slug(id)}"
 
 
 class RunFolder:
-    """Writes one run; every file is whole or not there, but for the metrics, which grow."""
+    """A run that this process trains: locked, mended where needed, ready to go on.
 
-    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
-        self.path = path
-        try:
+    `checkpoint` is where it stands (None: at the beginning), `notes` say what had to be mended.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        accept_changes: bool = False,
+        start_over: bool = False,
+    ) -> None:
+        self.path, self.config = path, json.loads(json.dumps(config))
+        self.notes: list[str] = []
+        with disk(path):
             path.mkdir(parents=True, exist_ok=True)
-            self._write("config.json", {**config, "versions": _versions()})
-            self._metrics = (path / "metrics.jsonl").open("w", encoding="utf-8")
-        except OSError as error:
-            raise KlipError(f"cannot write the run to {path}: {error.strerror}") from None
+        self._lock = Lock(path)
+        try:
+            self.checkpoint = self._newest(start_over)
+            self.machines, self.history = self._going_on(accept_changes)
+            self._write_config()
+            self._metrics = self._open_metrics()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # -- while it trains ----------------------------------------------------------------------
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One more line of metrics."""
-        self._metrics.write(json.dumps(row, allow_nan=False) + "\n")
-        self._metrics.flush()
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        left = line
+        with disk(self.path / METRICS):
+            while left:  # a disk that is nearly full takes a part, and says so only then
+                left = left[self._metrics.write(left) :]
+        self._take_in(line)
+
+    def save(
+        self,
+        iteration: int,
+        arrays: Mapping[str, NDArray[Any]],
+        status: str = "running",
+        reason: str = "",
+    ) -> None:
+        """Make all up to here last; the checkpoint before it is kept, too."""
+        made = Checkpoint(
+            self.config, iteration, arrays, self._deflate.so_far(), self._size,
+            self._sha256.hexdigest(), status, reason, self.machines, self.history,
+        )  # fmt: skip
+        write_whole(self.path / NEWEST, encode(made), keep=self.path / PREVIOUS)
+        self.checkpoint = made
+        self._write_status(made)
 
     def close(self) -> None:
-        """Let go of the metrics file."""
+        """Let go of the run."""
         self._metrics.close()
+        self._lock.release()
 
-    def finish(
-        self, arrays: Mapping[str, NDArray[Any]], status: str, reason: str, iterations: int
-    ) -> None:
-        """Parameters, statistics and optimiser state, and how it ended."""
-        self.close()
-        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        aside = self.path / ".final.safetensors"
-        save_file(whole, aside)
-        os.replace(aside, self.path / "final.safetensors")
-        self._write("status.json", {"status": status, "reason": reason, "iterations": iterations})
+    # -- finding out where it stands ----------------------------------------------------------
 
-    def _write(self, name: str, data: Mapping[str, Any]) -> None:
-        aside = self.path / f".{name}"
-        aside.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(aside, self.path / name)
+    def _newest(self, start_over: bool) -> Checkpoint | None:
+        """The newest checkpoint that is whole and of this run; the others are set aside."""
+        met = False
+        for name in (NEWEST, PREVIOUS):
+            path = self.path / name
+            if not path.exists():
+                continue
+            met = True
+            try:
+                found = read_own(path, config_id(self.config))
+            except Damaged as error:
+                self.notes.append(f"{error}; it was set aside as {self._set_aside(path)}")
+                continue
+            self.notes += self._set_aside_earlier(found.history)
+            if self.notes:
+                self.notes.append(f"it goes on from {name}, iteration {found.iteration}")
+            return found
+        if met and not start_over:
+            raise Damaged(
+                f"{self.path} has no checkpoint that can be used: {'; '.join(self.notes)}; "
+                "begin it again with --start-over"
+            )
+        if met or lost(self.path):
+            if not start_over:
+                raise Damaged(
+                    f"{self.path} lost its checkpoints (what was damaged was set aside there); "
+                    "begin it again with --start-over"
+                )
+            self.notes += self._set_aside_earlier(())
+            self.notes.append("it begins again: no checkpoint could be used")
+        elif (self.path / METRICS).exists() and (self.path / METRICS).stat().st_size:
+            self.notes.append("it begins again: it stopped before its first checkpoint")
+        return None
+
+    def _set_aside_earlier(self, history: Sequence[str]) -> list[str]:
+        """What was set aside by somebody who then could not save that it was."""
+        told = " ".join((*history, *self.notes))
+        names = sorted(path.name for path in self.path.glob("*.damaged-*"))
+        return [f"{name} was set aside earlier" for name in names if name not in told]
+
+    def _set_aside(self, path: Path) -> str:
+        free = (f"{path.name}.damaged-{k}" for k in itertools.count(1))
+        name = next(name for name in free if not (self.path / name).exists())
+        with disk(path):
+            os.replace(path, self.path / name)
+        return name
+
+    def _going_on(
+        self, accept_changes: bool
+    ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+        """On which machines the run was trained, and its history; this machine included."""
+        now = this_machine()
+        if self.checkpoint is None:
+            return ({"since": 0, **now},), tuple(self.notes)
+        machines, history = self.checkpoint.machines, self.checkpoint.history
+        last = {k: v for k, v in machines[-1].items() if k != "since"} if machines else {}
+        changed = [shown(text) for text in differences(last, now)]
+        if changed and not self.ended:
+            if not accept_changes:
+                raise ChangedMachine(
+                    f"{shown(str(self.path))} was trained under other conditions "
+                    f"({', '.join(changed)}), so "
+                    "going on would not give the same bytes: go back to them, or give "
+                    "--accept-changes, which is then recorded in the run"
+                )
+            since = self.checkpoint.iteration
+            machines = (*machines, {"since": since, **now})
+            self.notes.append(f"it goes on at iteration {since} though {', '.join(changed)}")
+        return machines, (*history, *self.notes)
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.checkpoint is not None and self.checkpoint.status in ("done", "diverged")
+
+    def _write_config(self) -> None:
+        """Its config, unless it is there; its content is known, so damage is simply undone."""
+        path, data = self.path / "config.json", _json(self.config)
+        with disk(path):
+            there = read_file(path) if path.exists() else None
+        if there == data:
+            return
+        write_whole(path, data)
+        if there is not None:
+            self._note("config.json was damaged, and was written anew")
+
+    def _open_metrics(self) -> Any:
+        """The metrics cut back to the checkpoint, or restored from it."""
+        path, point = self.path / METRICS, self.checkpoint
+        with disk(path):
+            text = read_file(path) if path.exists() else b""
+        kept = b""
+        if point is not None:
+            kept = text[: point.metrics_size]
+            if not point.covers(text):
+                kept = point.metrics_text()
+                write_whole(path, kept)
+                self._note("metrics.jsonl was damaged, and was restored from the checkpoint")
+            elif self.ended and text != kept:
+                self._note("metrics.jsonl had more in it than the run, and was cut back")
+        self._deflate, self._sha256, self._size = Deflate(), hashlib.sha256(), 0
+        self._take_in(kept)
+        with disk(path):
+            file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115
+            file.truncate(len(kept))
+        return file
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.history = (*self.history, text)
+
+    def _take_in(self, text: bytes) -> None:
+        self._deflate.add(text)
+        self._sha256.update(text)
+        self._size += len(text)
+
+    def _write_status(self, point: Checkpoint) -> None:
+        about = {
+            "status": point.status,
+            "reason": point.reason,
+            "iteration": point.iteration,
+            "machines": [dict(machine) for machine in point.machines],
+            "history": list(point.history),
+        }
+        write_whole(self.path / STATUS, _json(about))
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics."""
-    with (path / "metrics.jsonl").open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+class Deflate:
+    """Compresses as text comes, and can show what it has at any time without being disturbed."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(1)
+        self._ready: list[bytes] = []
+
+    def add(self, text: bytes) -> None:
+        """Take in more."""
+        self._ready.append(self._stream.compress(text))
+
+    def so_far(self) -> bytes:
+        """All that was taken in, compressed."""
+        return b"".join((*self._ready, self._stream.copy().flush()))
 
 
-def read_status(path: Path) -> dict[str, Any] | None:
-    """How a run ended, or None if it has not."""
-    file = path / "status.json"
-    found: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.exists() else None
+def lost(path: Path) -> bool:
+    """Whether a folder without a checkpoint once had one."""
+    return (path / STATUS).exists() or any(path.glob("*.damaged-*"))
+
+
+def read_own(path: Path, id: str) -> Checkpoint:
+    """The checkpoint in a file, if it is whole and of the run with this id."""
+    found = read(path)
+    if found.id != id:
+        raise Damaged(f"{path} cannot be used: it is of run {found.id}, not of {id}")
+    found.metrics_text()
     return found
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Parameters, statistics and optimiser state of a finished run."""
-    arrays: dict[str, NDArray[Any]] = load_file(path / "final.safetensors")
-    return arrays
-
-
-def final_return(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The paper's: the mean over the iterations in the last tenth of the steps.
-
-    Those whose step is at or above the 0.9 quantile of all steps; an iteration in which no
-    episode ended has no return and does not count.
-    """
-    if not rows:
-        return None
-    start = float(np.quantile([row["step"] for row in rows], 0.9))
-    late = [row["return_mean"] for row in rows if row["step"] >= start]
-    known = [value for value in late if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _versions() -> dict[str, str]:
-    found = {name: version(name) for name in VERSIONED}
-    return {**found, "python": platform.python_version(), "machine": platform.machine()}
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode()

@@ -15,6 +15,7 @@ from klip.shapes.algebra import (
     by_sign,
 )
 from klip.shapes.backend import (
+    LOG_RATIO_LIMIT,
     Array,
     absolute,
     clip,

@@ -20,7 +20,7 @@ def train(configs, break_run=None):
             run.learner = run.learner._replace(vector=run.learner.vector * np.nan)
         for row, seen in zip(cohort.iterate(), rows, strict=True):
             seen.append(row)
-    return [cohort.arrays(i) for i in range(len(configs))], rows, cohort
+    return [cohort.state(i) for i in range(len(configs))], rows, cohort
 
 
 def same(first, second):
@@ -50,7 +50,7 @@ def test_beside_a_neighbour_that_diverges():
     for i in (0, 2):
         same(arrays[i], healthy[i])
         assert broken_rows[i] == rows[i]
-    assert "not finite" in cohort.runs[1].diverged
+    assert "not finite" in cohort.runs[1].reason
     assert broken_rows[1][1:] == [None, None]
 
 

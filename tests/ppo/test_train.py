@@ -3,35 +3,20 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import klip
 from klip.cli import main
 from klip.errors import KlipError
-from klip.ppo.config import Config
 from klip.ppo.train import plan
-from klip.ppo.workers import cohorts
 from klip.report.learning import find_runs, identities, learning_curves
 
 SMALL = {"rollout": 32, "steps": 384, "minibatch": 24, "epochs": 3}
 
 
-@given(st.integers(1, 90), st.integers(1, 4))
-def test_every_run_is_given_to_one_worker(runs, workers):
-    """And no worker has much more to do than another."""
-    configs = [Config("x", seed=s) for s in range(runs)]
-    share = cohorts(configs, workers)
-    everyone = sorted(k for worker in share for cohort in worker for k in cohort)
-    assert everyone == list(range(runs))
-    sizes = [sum(map(len, worker)) for worker in share]
-    assert max(sizes) - min(sizes) <= 1 or len(share) < workers
-
-
 def files(results):
     return {
         (r.config.shape, r.config.seed): [
-            (r.path / name).read_bytes() for name in ("final.safetensors", "metrics.jsonl")
+            (r.path / name).read_bytes() for name in ("checkpoint.safetensors", "metrics.jsonl")
         ]
         for r in results
     }
@@ -50,7 +35,7 @@ def test_one_worker_or_two(tmp_path):
         2,
         workers=1,
         out=tmp_path / "one",
-        progress=lambda *_: pytest.fail("a finished run was repeated"),
+        progress=lambda _: pytest.fail("a finished run was repeated"),
         **SMALL,
     )
     assert files(again) == files(one)
@@ -72,7 +57,6 @@ def test_the_command(tmp_path, capsys):
     (path,) = out.glob("CartPole-v1/spo_eps=0.3/seed-0-*")
     config = json.loads((path / "config.json").read_text())
     assert config["minibatch"] == 32
-    assert config["versions"]["mujoco"]
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [512, 1024]
     for key in ("return_mean", "return_iqm", "length_mean", "episodes", "kill", "beta", "lr",

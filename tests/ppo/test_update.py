@@ -12,7 +12,7 @@ from klip.ppo import policy
 from klip.ppo.advantages import preparation
 from klip.ppo.cohort import program
 from klip.ppo.config import Config
-from klip.ppo.update import Learner, epochs, optimiser
+from klip.ppo.update import TROUBLES, Learner, epochs, optimiser
 from klip.shapes import Controller, PerSample, numbers, parse, structure, where
 from klip.tasks import Box
 from tests.ppo.test_advantages import rollout
@@ -229,11 +229,25 @@ def test_what_is_not_finite_is_never_applied(field):
     bad = np.array(getattr(batch, field))
     bad[7] = np.nan
     outcome = run(c, layout, learner, batch._replace(**{field: bad}), "clip")
-    assert not bool(outcome.finite)
+    assert int(outcome.trouble) > 0
     np.testing.assert_array_equal(outcome.learner.vector, learner.vector)
     adam = outcome.learner.optimiser[1]
     assert isinstance(adam, optax.ScaleByAdamState)
     assert int(adam.count) == 0
+
+
+@pytest.mark.parametrize("log_ratio", [100.0, 21.0])
+def test_a_ratio_beyond_what_numbers_hold(log_ratio):
+    """e^100 is no float32: the update is not applied, and the diagnosis names the ratio."""
+    c, layout, learner, batch = setting(epochs=2)
+    old = np.array(batch.old_log_prob)
+    old[7] -= log_ratio
+    outcome = run(c, layout, learner, batch._replace(old_log_prob=old), "clip")
+    assert TROUBLES[int(outcome.trouble)] == "ratio"
+    np.testing.assert_array_equal(outcome.learner.vector, learner.vector)
+    old[7] += 2 * log_ratio  # a ratio of nearly 0 is nothing bad
+    outcome = run(c, layout, learner, batch._replace(old_log_prob=old), "clip")
+    assert int(outcome.trouble) == 0
 
 
 def test_advantages_per_minibatch():

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
+from klip.ppo.advance import Progress
 from klip.report.live import Watch, summary
 
 ROW = {
@@ -19,7 +20,7 @@ ROW = {
 def test_a_terminal_gets_a_table():
     console = Console(force_terminal=True, width=120, record=True)
     with Watch(console, ["clip seed 0", "clip seed 1"], [10, 10]) as watch:
-        watch.tell(0, "running", ROW)
+        watch.tell(Progress(0, "running", ROW))
         assert watch.done() == 0.25
         assert watch.speed() == 9000.0
         console.print(watch.table())
@@ -32,8 +33,8 @@ def test_a_file_gets_lines(monkeypatch):
     console = Console(force_terminal=False, width=120, record=True)
     with Watch(console, ["clip seed 0"], [10]) as watch:
         watch.printed -= 60
-        watch.tell(0, "running", ROW)
-        watch.tell(0, "running", ROW)  # too soon for another line
+        watch.tell(Progress(0, "running", ROW))
+        watch.tell(Progress(0, "running", ROW))  # too soon for another line
     lines = console.export_text().strip().splitlines()
     assert len(lines) == 1
     assert "50%" in lines[0]
@@ -50,5 +51,5 @@ def test_the_summary_counts_what_diverged():
     console = Console(width=120, record=True)
     console.print(summary(results))
     text = console.export_text()
-    for part in ("clip", "3", "1", "450.0", "50.0"):
+    for part in ("clip", "3", "1 diverged", "450.0", "50.0"):
         assert part in text

@@ -1,0 +1,169 @@
+"""`klip eval`, `video`, `export`: what a trained policy does, and how to hand it on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from klip.cli.common import Json, RunPath, console, escape, print_json
+
+Target = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+
+
+def evaluate(
+    run: RunPath,
+    episodes: int = 20,
+    seed: int = 0,
+    sampled: bool = False,
+    task: str | None = None,
+    trust_task: bool = False,
+    as_json: Json = False,
+) -> None:
+    """Returns of a trained policy, its statistics frozen, over fixed episodes in parallel.
+
+    Args:
+        run: a run's folder, a checkpoint file, or a folder that `klip export` wrote
+        episodes: how many; the same ones for every policy evaluated with the same seed
+        seed: of the episodes; never one that training saw
+        sampled: sample the actions, as in training, instead of taking the likeliest
+        task: another task than the one it was trained on, with the same sizes
+        trust_task: import the policy's own task where it is a module:Id, which runs its code
+        as_json: print one JSON object
+
+    """
+    from klip.policies import evaluate, read
+
+    trained = read(run)
+    _say(trained.notes)
+    began = time.perf_counter()
+    with _progress("episodes", episodes) as tell:
+        result = evaluate(
+            trained.policy, episodes, seed, deterministic=not sampled, task=task,
+            trust_task=trust_task, progress=tell,
+        )  # fmt: skip
+    seconds = time.perf_counter() - began
+    r = result.as_dict()
+    if as_json:
+        about = {"run": str(run), "shape": trained.policy.config["shape"],
+                 "iteration": trained.iteration, "status": trained.status}  # fmt: skip
+        return print_json({**about, **r, "notes": list(trained.notes)})
+    out = console()
+    how = "sampled" if sampled else "deterministic"
+    out.print(escape(f"{result.task}: {len(result.episodes)} episodes, {how} actions, seed {seed}"))
+    out.print(
+        f"return [bold]{r['mean']:.1f}[/] ± {r['std']:.1f}  (from {r['min']:.1f} to {r['max']:.1f})"
+    )
+    out.print(
+        f"length {r['length_mean']:.1f}  (from {r['length_min']} to {r['length_max']}); "
+        f"{r['terminated']} ended by the task, {r['truncated']} by the time limit"
+    )
+    if r["unstable"]:
+        out.print(f"[bold red]MuJoCo was unstable in {r['unstable']} episodes[/]")
+    steps = sum(e.length for e in result.episodes)
+    out.print(
+        f"[dim]{seconds:.1f} s, {len(result.episodes) / seconds:,.1f} episodes/s, "
+        f"{steps / seconds:,.0f} steps/s[/]"
+    )
+
+
+def video(
+    run: RunPath,
+    output: Target = Path("policy.gif"),
+    episodes: int = 1,
+    seed: int = 0,
+    sampled: bool = False,
+    seconds: float = 30.0,
+    task: str | None = None,
+    trust_task: bool = False,
+) -> None:
+    """Film a trained policy, on a machine with or without a screen.
+
+    Args:
+        run: a run's folder, a checkpoint file, or a folder that `klip export` wrote
+        output: file to write: gif or mp4
+        episodes: how many, one after the other: the first ones of `klip eval` with the same seed
+        seed: of the episodes
+        sampled: sample the actions, as in training, instead of taking the likeliest
+        seconds: at most this long
+        task: another task than the one it was trained on, with the same sizes
+        trust_task: import the policy's own task where it is a module:Id, which runs its code
+
+    """
+    from klip.policies import film, read
+
+    trained = read(run)
+    _say(trained.notes)
+    with _progress("episodes", episodes) as tell:
+        made = film(
+            trained.policy, output, episodes, seed, deterministic=not sampled, seconds=seconds,
+            task=task, trust_task=trust_task, progress=tell,
+        )  # fmt: skip
+    for episode in made.episodes:
+        print(f"episode {episode.number}: return {episode.total:.1f}, {episode.length} steps")
+    print(f"wrote {output}: {made.frames} frames, {made.frames / made.fps:.1f} s")
+
+
+def export(
+    run: RunPath,
+    output: Target = Path("policy"),
+    onnx: bool = True,
+    episodes: int = 20,
+    seed: int = 0,
+    trust_task: bool = False,
+    force: bool = False,
+) -> None:
+    """Write a policy as one portable folder: safetensors, config, model card, ONNX.
+
+    Args:
+        run: a run's folder or a checkpoint file
+        output: folder to write
+        onnx: leave out policy.onnx, whose outputs are checked against ours
+        episodes: of the evaluation in the model card; 0 for none
+        seed: of the evaluation
+        trust_task: import the policy's own task where it is a module:Id, which runs its code
+        force: replace an export that is there
+
+    """
+    from klip.policies import export, read
+
+    trained = read(run)
+    _say(trained.notes)
+    with _progress("episodes", episodes) as tell:
+        made = export(
+            trained, output, onnx=onnx, episodes=episodes, seed=seed, trust_task=trust_task,
+            force=force, progress=tell,
+        )  # fmt: skip
+    for name in made.files:
+        print(f"wrote {made.path / name}")
+    if made.result is not None:
+        r = made.result.as_dict()
+        print(f"evaluated: return {r['mean']:.1f} ± {r['std']:.1f} over {episodes} episodes")
+    if made.onnx_difference is not None:
+        print(f"policy.onnx was run: its outputs differ from ours by {made.onnx_difference:.1e}")
+    for line in made.not_written:
+        print(f"not written: {line}")
+
+
+def _say(notes: Any) -> None:
+    """What was damaged, where it does not disturb the output."""
+    for note in notes:
+        print(f"klip: {note}", file=sys.stderr)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; nothing elsewhere."""
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.completed}/{task.total} " + what), BarColumn(),
+               TextColumn("{task.fields[steps]:,d} steps"), TimeElapsedColumn())  # fmt: skip
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        job = bar.add_task(what, total=total, steps=0)
+        yield lambda done, steps: bar.update(job, completed=done, steps=steps)

@@ -1,0 +1,63 @@
+"""From folders back to configs, for `klip resume`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from klip.errors import KlipError
+from klip.ppo.config import Config, check
+from klip.runs import read_run, run_paths
+
+
+def read_configs(folder: Path, run_code: bool = False) -> tuple[Path, list[Config]]:
+    """The runs in or below a folder that have not ended, and the folder they all lie in.
+
+    Reading a run executes nothing. Going on with one whose shape or task is Python code of
+    somebody's does, so that takes `run_code`.
+    """
+    configs, roots = [], set()
+    paths = run_paths(folder)
+    if not paths:
+        raise KlipError(f"there are no runs in {folder}; `klip train` makes some")
+    for path in paths:
+        record = read_run(path)
+        roots.add(path.resolve().parents[2])
+        if record.status in ("done", "diverged") and not record.notes:
+            continue
+        if not run_code and (code := code_in(record.config)):
+            raise KlipError(
+                f"{path} takes its {code}, which going on would execute: give the command that "
+                "began it again, or --run-code if you trust that code"
+            )
+        configs.append(config_of(record.config))
+    if len(roots) > 1:
+        places = ", ".join(os.path.relpath(root) for root in sorted(roots))
+        raise KlipError(f"the runs in {folder} belong to several folders ({places}): give one")
+    for c in configs:
+        check(c)
+    return roots.pop(), configs
+
+
+def code_in(config: Mapping[str, Any]) -> str:
+    """Which of a run's names stand for Python code to be executed, in words; or nothing.
+
+    >>> code_in({"shape": "my.py:Mine(a=1)", "task": "Hopper-v4"})
+    "shape from code: 'my.py:Mine(a=1)'"
+    """
+    for name in ("shape", "task"):
+        if ":" in str(config[name]):
+            return f"{name} from code: {str(config[name])!r}"
+    return ""
+
+
+def config_of(fields: Mapping[str, Any]) -> Config:
+    """A run's config from its record."""
+    known = {f.name for f in dataclasses.fields(Config)}
+    if set(fields) != known:
+        odd = ", ".join(sorted(set(fields) ^ known))
+        raise KlipError(f"the run's config is of another version of Klip: it differs in {odd}")
+    return Config(**{**fields, "hidden": tuple(fields["hidden"])})

@@ -1,0 +1,214 @@
+"""All of a run up to an iteration in one safetensors file that knows whether it is whole.
+
+It holds the config, every array that the next iteration depends on, and the metrics so far, so
+any checkpoint by itself is enough to go on exactly. Nothing in it is ever executed: it is JSON
+and raw numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from klip.errors import KlipError
+from klip.runs.files import read_file, shown
+
+FORMAT = 1
+STATUSES = ("running", "done", "diverged", "failed")
+_METRICS = "metrics"
+_BLANK = "0" * 64
+_MARK = b'\\"sha256\\":\\"'  # as it stands in the header: JSON within JSON
+_LONGEST_NAME = 300
+
+
+class Damaged(KlipError):
+    """A file of a run that is not what was written, or not of this run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shown(text))  # it may quote what the file says
+
+
+def config_id(config: Mapping[str, Any]) -> str:
+    """A hash of a config's fields: equal ids are equal runs.
+
+    >>> config_id({"task": "CartPole-v1", "seed": 0})
+    '54a3620d57'
+    """
+    text = json.dumps(config, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run as it stood after `iteration` iterations."""
+
+    config: Mapping[str, Any]
+    iteration: int
+    arrays: Mapping[str, NDArray[Any]]
+    """parameters, optimiser, statistics, environments: what the next iteration depends on"""
+    metrics: bytes = b""
+    """the metrics file up to here, deflated"""
+    metrics_size: int = 0
+    metrics_sha256: str = hashlib.sha256().hexdigest()
+    status: str = "running"
+    reason: str = ""
+    """why it stopped, where `status` is diverged or failed"""
+    machines: tuple[Mapping[str, Any], ...] = ()
+    """versions and processor, each with the iteration (`since`) from which it was used"""
+    history: tuple[str, ...] = field(default=())
+    """what happened to the run on its way that one should know"""
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return config_id(self.config)
+
+    def metrics_text(self) -> bytes:
+        """The metrics file up to here."""
+        sha256, size = hashlib.sha256(), 0
+        for part in _inflate(self.metrics, self.metrics_size):
+            sha256.update(part)
+            size += len(part)
+        if size != self.metrics_size or sha256.hexdigest() != self.metrics_sha256:
+            raise Damaged("its copy of the metrics is not what its checksum says")
+        return b"".join(_inflate(self.metrics, size))
+
+    def covers(self, text: bytes) -> bool:
+        """Whether a metrics file begins with the rows that this checkpoint knows."""
+        start = text[: self.metrics_size]
+        return hashlib.sha256(start).hexdigest() == self.metrics_sha256
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """The file's content; its checksum covers every byte of it."""
+    about = {
+        "sha256": _BLANK,  # first, so that nothing in the rest can be taken for it
+        "format": FORMAT,
+        "id": checkpoint.id,
+        "config": dict(checkpoint.config),
+        "iteration": checkpoint.iteration,
+        "status": checkpoint.status,
+        "reason": checkpoint.reason,
+        "metrics_size": checkpoint.metrics_size,
+        "metrics_sha256": checkpoint.metrics_sha256,
+        "machines": [dict(machine) for machine in checkpoint.machines],
+        "history": list(checkpoint.history),
+    }
+    arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
+    arrays[_METRICS] = np.frombuffer(checkpoint.metrics, np.uint8)
+    # one entry only: safetensors writes several in no particular order
+    data = save_tensors(arrays, {"klip": json.dumps(about, separators=(",", ":"))})
+    place = data.index(_MARK + _BLANK.encode()) + len(_MARK)
+    digest = hashlib.sha256(data).hexdigest().encode()
+    return data[:place] + digest + data[place + len(digest) :]
+
+
+def decode(data: bytes) -> Checkpoint:
+    """Read a file's content; raises `Damaged`, saying why, unless every byte is as written."""
+    about = _header(data)
+    try:
+        arrays = load_tensors(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise Damaged(f"it is not a safetensors file ({error})") from None
+    try:
+        found = Checkpoint(
+            config=known_config(about["config"]),
+            iteration=_count(about["iteration"]),
+            metrics=arrays.pop(_METRICS).tobytes(),
+            arrays=arrays,
+            metrics_size=_count(about["metrics_size"]),
+            metrics_sha256=str(about["metrics_sha256"]),
+            status=str(about["status"]),
+            reason=str(about["reason"]),
+            machines=tuple({str(k): v for k, v in m.items()} for m in about["machines"]),
+            history=tuple(str(line) for line in about["history"]),
+        )
+        own = about["id"] == found.id
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise Damaged(f"its description is incomplete ({type(error).__name__}: {error})") from None
+    if found.status not in STATUSES:
+        raise Damaged(f"its status is {found.status!r}, and can be {', '.join(STATUSES)}")
+    if not own:
+        raise Damaged("its id is not that of its config")
+    return found
+
+
+def read(path: Path) -> Checkpoint:
+    """The checkpoint in a file."""
+    try:
+        return decode(read_file(path))
+    except Damaged as error:
+        raise Damaged(f"{path} cannot be used: {error}") from None
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    """What the file says about itself, after its checksum was found right."""
+    if len(data) < 8:
+        raise Damaged("it is empty or cut short")
+    size = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + size] if size <= len(data) else b""
+    place = header.find(_MARK) + len(_MARK) + 8
+    if not header or place < len(_MARK) + 8:
+        raise Damaged("it is not one of Klip's, or its beginning is damaged")
+    end = place + len(_BLANK)
+    blank = hashlib.sha256(data[:place])
+    blank.update(_BLANK.encode())
+    blank.update(memoryview(data)[end:])
+    if blank.hexdigest().encode() != data[place:end]:
+        raise Damaged("its content does not match its checksum")
+    try:
+        about = json.loads(json.loads(header)["__metadata__"]["klip"])
+        known = int(about["format"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise Damaged("it is not one of Klip's") from None
+    if known != FORMAT:
+        raise Damaged(f"it is of format {known}, and this version of Klip reads {FORMAT}")
+    return dict(about)
+
+
+def _inflate(data: bytes, most: int) -> Iterator[bytes]:
+    """Deflated text in parts, until it ends, is damaged, or is more than it should be."""
+    stream, size = zlib.decompressobj(), 0
+    while size <= most and not stream.eof:
+        try:
+            part = stream.decompress(data, 1 << 16)
+        except zlib.error:
+            return
+        if not part:
+            return
+        data, size = stream.unconsumed_tail, size + len(part)
+        yield part
+
+
+def known_config(config: Any) -> dict[str, Any]:
+    """A config whose names can be shown, one line of printable text each, and whose counts count.
+
+    Raises `Damaged`, or the error of asking for what is not there.
+    """
+    for name in ("task", "shape"):
+        text = config[name]
+        if not isinstance(text, str) or not text.isprintable() or len(text) > _LONGEST_NAME:
+            raise Damaged(f"its {name} is not a line of printable text")
+    for name in ("seed", "steps", "envs", "rollout"):
+        if _count(config[name]) < (name != "seed"):
+            raise ValueError(f"{name} is 0")
+    return {str(key): value for key, value in config.items()}
+
+
+def _count(number: Any) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 63:
+        raise ValueError(f"{str(number)[:40]!r} is not a count")
+    return number

@@ -1,0 +1,88 @@
+"""Files that are whole or not there, and errors of the disk in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from klip.errors import KlipError
+
+_WAY_OUT = {
+    errno.ENOSPC: "the disk is full: free some space, then give the same command again",
+    errno.EDQUOT: "the quota is used up: free some space, then give the same command again",
+    errno.EROFS: "the file system is read-only: give another folder with --out",
+    errno.EACCES: "there is no permission to write there: give another folder with --out",
+    errno.EPERM: "there is no permission to write there: give another folder with --out",
+}
+
+
+class DiskTrouble(KlipError):
+    """A file could not be written; what was there before still is."""
+
+
+def shown(text: str) -> str:
+    r"""A line of text that a terminal can be given: what is not printable is escaped.
+
+    >>> shown("a\x1b[2J")
+    'a\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def read_file(path: Path) -> bytes:
+    """A file's content; whatever else bears its name, such as a pipe, would be waited for."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
+    return path.read_bytes()
+
+
+def no_link(path: str, flags: int) -> int:
+    """Opens a file that is to be written, and no link in its place that leads elsewhere."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Turn what the operating system says about `path` into a sentence with a way out."""
+    try:
+        yield
+    except OSError as error:
+        hint = _WAY_OUT.get(error.errno or 0, "mend that, then give the same command again")
+        raise DiskTrouble(f"cannot write {shown(str(path))} ({error.strerror}); {hint}") from None
+
+
+def write_whole(path: Path, data: bytes, keep: Path | None = None) -> None:
+    """Write a file aside, sync it, and put it in place in one step; the old one goes to `keep`.
+
+    Whoever reads `path`, and whenever the machine stops, finds the old content or the new.
+    """
+    aside = path.with_name(f".{path.name}.part")
+    with disk(path):
+        try:
+            with open(aside, "wb", opener=no_link) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                os.replace(path, keep)
+            os.replace(aside, path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder last, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
