@@ -4,6 +4,7 @@ Every trust region is one number per sample, beta, in  E[ w*A + beta * log pi(a|
 """
 
 from klip.errors import KlipError
+from klip.policies import load
 from klip.ppo.train import train
 from klip.shapes import Context, Shape, parse
 

@@ -1,0 +1,241 @@
+"""A trained policy as a frozen value: parameters, statistics, what its outputs mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from klip.errors import KlipError
+from klip.ppo.acting import F32, Action, Layout, act, forward, layout_of
+from klip.ppo.normalise import Moments, normalise
+from klip.tasks import Box, Discrete, MultiDiscrete
+
+Arrays = Mapping[str, NDArray[Any]]
+PARTS = ("policy.", "value.", "observation.", "action.")
+"""How the names of the arrays begin that a policy is made of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """Acts as the run did when it was saved; nothing about it changes by being used.
+
+    Every observation of a batch is answered by itself: its action has the same bits in any batch,
+    and those that the trainer's own acting gives for one environment.
+    """
+
+    config: Mapping[str, Any]
+    """what it was trained with: the fields of `klip.ppo.Config`"""
+    action: Action
+    """what its actions are, as the task says it"""
+    start: NDArray[Any]
+    """the number of the first choice, [] or [K]; 0 for a Box"""
+    layout: Layout
+    arrays: Mapping[str, F32]
+    """parameters by name, [1, ...] each"""
+    moments: Moments | None
+    """what observations are normalised by; None if they are not"""
+    limit: float
+    """normalised observations lie within +-this"""
+
+    @property
+    def task(self) -> str:
+        """The task that it was trained on."""
+        return str(self.config["task"])
+
+    @property
+    def observation_size(self) -> int:
+        """D of the observations that it takes."""
+        return self.layout.observation
+
+    @property
+    def noise_size(self) -> int:
+        """How many random numbers one sampled action takes."""
+        return sum(self.layout.heads) if self.layout.gaussian else len(self.layout.heads)
+
+    def act(
+        self,
+        observation: ArrayLike,
+        deterministic: bool = True,
+        rng: np.random.Generator | None = None,
+    ) -> Any:
+        """What to do at an observation [D], or at each of [N, D], as the environment takes it.
+
+        A Box gets real numbers within its bounds, in its own precision: the mean, or a sample. A
+        Discrete gets an integer, a MultiDiscrete K of them, counted from the space's `start`: the
+        likeliest, or a sample. Sampling takes its random numbers from `rng`.
+        """
+        rows, single = self._rows(observation)
+        noise = None
+        if not deterministic:
+            if rng is None:
+                raise KlipError(
+                    "a sampled action needs random numbers: give rng=numpy.random.default_rng(0)"
+                )
+            noise = np.stack([self.noise(rng) for _ in rows]) if len(rows) else None
+        chosen = self.choose(rows, noise)
+        if not isinstance(self.action, Box):
+            chosen = (chosen + self.start).astype(self.start.dtype)
+        return chosen[0] if single else chosen
+
+    def value(self, observation: ArrayLike) -> Any:
+        """The value network's estimate at [D] or [N, D], in units of the rewards it was trained on.
+
+        Those are normalised ones where the config says `normalise_rewards`.
+        """
+        rows, single = self._rows(observation)
+        values = self._run("value", rows)[:, 0]
+        return values[0] if single else values
+
+    def noise(self, rng: np.random.Generator) -> F32:
+        """The random numbers of one sampled action, [K]."""
+        if self.layout.gaussian:
+            return rng.standard_normal(self.noise_size, np.float32)
+        return rng.random(self.noise_size, np.float32)
+
+    def choose(self, rows: NDArray[np.float64], noise: F32 | None) -> NDArray[Any]:
+        """Actions for [N, D] as lanes take them, choices counted from 0; `noise` [N, K] samples."""
+        if noise is not None:
+            raw = act(self.layout, self.arrays, self.seen(rows)[:, None], noise[:, None])[:, 0]
+        else:
+            raw = self._likeliest(self.outputs(rows))
+        if isinstance(self.action, Box):
+            low, high = self.action.low, self.action.high
+            bounded: NDArray[Any] = np.clip(raw, low, high).astype(low.dtype)
+            return bounded
+        chosen: NDArray[Any] = raw[:, 0] if isinstance(self.action, Discrete) else raw
+        return chosen
+
+    def outputs(self, rows: NDArray[np.float64]) -> F32:
+        """The policy network's own outputs at [N, D]: means before clipping, or logits."""
+        return self._run("policy", rows)
+
+    def _likeliest(self, out: F32) -> NDArray[Any]:
+        """The mode: [N, A] means, or [N, K] choices."""
+        if self.layout.gaussian:
+            return out
+        edges = np.cumsum(self.layout.heads)[:-1]
+        return np.stack([part.argmax(axis=1) for part in np.split(out, edges, axis=1)], axis=1)
+
+    def seen(self, rows: NDArray[np.float64]) -> F32:
+        """[N, D] as the network gets it: normalised by the frozen statistics, clipped, float32."""
+        if self.moments is None:
+            return rows.astype(np.float32)
+        normal: F32 = normalise(rows[None], self.moments, self.limit)[0]
+        return normal
+
+    def _run(self, net: str, rows: NDArray[np.float64]) -> F32:
+        # [N, 1, D]: each row is then a product of its own
+        return forward(self.arrays, net, self.seen(rows)[:, None])[:, 0]
+
+    def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+        try:
+            x = np.asarray(observation, np.float64)
+        except (TypeError, ValueError):
+            x = np.empty((0, 0, 0))
+        if x.ndim not in (1, 2) or x.shape[-1] != self.observation_size:
+            given = getattr(observation, "shape", None) or type(observation).__name__
+            raise KlipError(
+                f"the observation is {given}, and this policy takes [{self.observation_size}] or "
+                f"[N, {self.observation_size}] numbers"
+            )
+        return (x[None], True) if x.ndim == 1 else (x, False)
+
+
+def policy_of(config: Mapping[str, Any], arrays: Arrays) -> Policy:
+    """The policy in a checkpoint's config and arrays, if they are one; every size is checked."""
+    if not any(name.startswith("policy.") for name in arrays):
+        raise KlipError("there are no parameters yet: train it to its first checkpoint")
+    action, start = _action(arrays)
+    first = _array(arrays, "policy.0.weight", np.float32)
+    if first.ndim != 2:
+        raise KlipError(f"'policy.0.weight' has shape {first.shape}, and must have two axes")
+    size = first.shape[0]
+    layout = layout_of(size, action, _hidden(arrays))
+    parameters = {
+        name: _frozen(_array(arrays, name, np.float32, shape)[None])
+        for name, shape in layout.shapes
+    }
+    known = set(parameters)
+    for name in arrays:
+        if name.startswith(("policy.", "value.")) and name not in known:
+            raise KlipError(f"{name[:80]!r} is no array of a network with {layout.hidden} hidden")
+    moments, limit = None, 0.0
+    if _is(config, "normalise_observations", bool):
+        limit = float(_is(config, "observation_clip", int | float))
+        mean = _array(arrays, "observation.mean", np.float64, (size,))
+        variance = _array(arrays, "observation.variance", np.float64, (size,))
+        if variance.min(initial=0.0) < 0 or not limit > 0:
+            raise KlipError("its statistics are impossible: a variance or a limit is negative")
+        moments = Moments(_frozen(mean[None]), _frozen(variance[None]), np.ones(1))
+    return Policy(
+        MappingProxyType(dict(config)), action, start, layout, MappingProxyType(parameters),
+        moments, limit,
+    )  # fmt: skip
+
+
+def policy_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Those of a checkpoint's arrays that its policy is made of."""
+    return {name: array for name, array in arrays.items() if name.startswith(PARTS)}
+
+
+def _action(arrays: Arrays) -> tuple[Action, NDArray[Any]]:
+    """What the actions are, from the arrays that describe them."""
+    if "action.low" in arrays:
+        low = _array(arrays, "action.low", np.floating)
+        high = _array(arrays, "action.high", low.dtype, low.shape)
+        if low.ndim != 1 or low.size == 0 or not np.all(low <= high):
+            raise KlipError("'action.low' and 'action.high' are not the bounds of a flat Box")
+        return Box(_frozen(low), _frozen(high)), np.zeros((), np.int64)
+    heads = _array(arrays, "action.heads", np.integer).ravel()
+    if heads.size == 0 or heads.min() < 1:
+        raise KlipError(f"'action.heads' says {heads.tolist()[:8]}, and must be counts of choices")
+    start = _array(arrays, "action.start", np.integer)
+    if start.size != heads.size:
+        raise KlipError(f"'action.start' has {start.size} numbers for {heads.size} choices")
+    # a file cannot tell a MultiDiscrete of one choice from a Discrete; the latter is what is used
+    if heads.size == 1:
+        return Discrete(int(heads[0])), _frozen(start.reshape(()))
+    return MultiDiscrete(tuple(heads.tolist())), _frozen(start.ravel())
+
+
+def _hidden(arrays: Arrays) -> tuple[int, ...]:
+    """Widths of the hidden layers, from the biases before the last."""
+    widths: list[int] = []
+    while f"policy.{len(widths)}.bias" in arrays:
+        widths.append(int(arrays[f"policy.{len(widths)}.bias"].size))
+    return tuple(widths[:-1])
+
+
+def _array(
+    arrays: Arrays, name: str, dtype: Any, shape: tuple[int, ...] | None = None
+) -> NDArray[Any]:
+    """One array, or an error that says how it is not what a policy needs."""
+    found = arrays.get(name)
+    if found is None:
+        raise KlipError(f"it has no {name!r}: it is not a policy that this version of Klip wrote")
+    if not np.issubdtype(found.dtype, dtype):
+        kind = getattr(dtype, "__name__", dtype)
+        raise KlipError(f"{name!r} holds {found.dtype}, and must hold {kind}")
+    if shape is not None and found.shape != shape:
+        raise KlipError(f"{name!r} has shape {found.shape}, and must have {shape}")
+    if not name.startswith("action.") and not np.isfinite(found).all():
+        raise KlipError(f"{name!r} has numbers that are not finite: the run diverged")
+    return found
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
+
+
+def _is(config: Mapping[str, Any], name: str, kind: Any) -> Any:
+    value = config.get(name)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise KlipError(f"its config says {name}={str(value)[:40]!r}, which cannot be")
+    return value

@@ -1,0 +1,179 @@
+"""A policy as one portable folder: parameters, config, model card, and an ONNX graph."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klip.errors import KlipError
+from klip.policies.card import model_card
+from klip.policies.evaluation import Evaluation, evaluate
+from klip.policies.graph import MISSING, NoOnnx, check_graph, encode_graph
+from klip.policies.loading import EXPORTED, Trained
+from klip.policies.policy import policy_arrays
+from klip.runs.checkpoint import Checkpoint, Damaged, encode
+from klip.runs.checkpoint import read as read_checkpoint
+from klip.runs.files import disk, write_whole
+
+CONFIG, CARD, GRAPH = "config.json", "README.md", "policy.onnx"
+FILES = (EXPORTED, CONFIG, CARD, GRAPH)
+_OBSERVATIONS = 4096  # that the graph is checked on, of those seen in the evaluation
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and what was not."""
+
+    path: Path
+    files: tuple[str, ...]
+    not_written: tuple[str, ...]
+    """each with the reason"""
+    result: Evaluation | None
+    onnx_difference: float | None
+    """largest difference of the graph's outputs from ours, as `klip.policies.graph` measures it"""
+
+
+def export(
+    trained: Trained,
+    path: Path,
+    *,
+    onnx: bool = True,
+    episodes: int = 20,
+    seed: int = 0,
+    trust_task: bool = False,
+    force: bool = False,
+    progress: Callable[[int, int], None] = lambda episodes, steps: None,
+) -> Exported:
+    """Write the folder aside, check it, and put it in place in one step.
+
+    The evaluation's `episodes` may be 0: then the card says so, and the graph is checked on random
+    observations alone. `force` replaces an export that is there; other files are never touched.
+    """
+    if trained.path.name == EXPORTED:
+        raise KlipError(f"{trained.path.parent} is an export already: copy the folder")
+    _check_place(path, force)
+    result, seen = None, np.empty((0, trained.policy.observation_size))
+    if episodes:
+        result, seen = _evaluated(trained, episodes, seed, trust_task, progress)
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        aside.chmod(0o755)
+        difference, missing = _write_graph(aside / GRAPH, trained, seen, onnx)
+        write_whole(aside / EXPORTED, encode(_portable(trained)))
+        config = json.dumps(dict(trained.policy.config), indent=2, sort_keys=True) + "\n"
+        write_whole(aside / CONFIG, config.encode())
+        card = model_card(trained, result, difference, missing)
+        write_whole(aside / CARD, card.encode())
+        with disk(path):
+            _put(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    files = tuple(name for name in FILES if (path / name).exists())
+    return Exported(path, files, missing, result, difference)
+
+
+def _evaluated(
+    trained: Trained,
+    episodes: int,
+    seed: int,
+    trust_task: bool,
+    progress: Callable[[int, int], None],
+) -> tuple[Evaluation, NDArray[np.float64]]:
+    """The evaluation, and some of the observations in it, thinned as they become many."""
+    kept: list[NDArray[np.float64]] = []
+    every, step = 1, 0
+
+    def see(observation: NDArray[np.float64]) -> None:
+        nonlocal kept, every, step
+        if step % every == 0:
+            kept.append(observation)
+            if sum(map(len, kept)) > _OBSERVATIONS:
+                kept, every = kept[::2], 2 * every
+        step += 1
+
+    try:
+        result = evaluate(
+            trained.policy, episodes, seed, trust_task=trust_task, progress=progress, see=see
+        )
+    except KlipError as error:
+        raise KlipError(f"{error}; or export without evaluating: --episodes 0") from error
+    return result, np.concatenate(kept)
+
+
+def _write_graph(
+    path: Path, trained: Trained, seen: NDArray[np.float64], wanted: bool
+) -> tuple[float | None, tuple[str, ...]]:
+    """Its difference from ours, or why it was not written."""
+    if not wanted:
+        return None, (f"{GRAPH}: it was not asked for",)
+    try:
+        write_whole(path, encode_graph(trained.policy))
+        return check_graph(path, trained.policy, seen), ()
+    except NoOnnx:
+        path.unlink(missing_ok=True)
+        return None, (f"{GRAPH}: {MISSING}",)
+
+
+def _portable(trained: Trained) -> Checkpoint:
+    """The checkpoint without what only further training needs, and without local paths."""
+    return Checkpoint(
+        config=dict(trained.policy.config),
+        iteration=trained.iteration,
+        arrays=policy_arrays(trained.arrays),
+        status="running" if trained.status == "stopped" else trained.status,
+        machines=tuple(trained.machines),
+    )
+
+
+def _check_place(path: Path, force: bool) -> None:
+    """Raise if a folder cannot be put there without losing what is."""
+    if not path.exists() and not path.is_symlink():
+        return
+    if not path.is_dir() or path.is_symlink():
+        raise KlipError(f"{path} is there and is not a folder: give another one with -o")
+    found = sorted(entry.name for entry in path.iterdir())
+    if not found:
+        return
+    foreign = [name for name in found if name not in FILES]
+    if foreign or not _is_export(path):
+        raise KlipError(
+            f"{path} holds files that are no export's ({', '.join((foreign or found)[:3])}), and "
+            "those are never overwritten: give another folder with -o"
+        )
+    if not force:
+        raise KlipError(f"{path} is an export already: replace it with --force, or give another -o")
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        read_checkpoint(path / EXPORTED)
+    except Damaged:
+        return False
+    return True
+
+
+def _put(aside: Path, path: Path) -> None:
+    """Rename a folder into place; an export that is there is moved away first, then removed."""
+    if not path.exists() or not any(path.iterdir()):
+        os.replace(aside, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+    os.replace(path, old)  # onto an empty folder
+    try:
+        os.replace(aside, path)
+    except OSError:
+        os.replace(old, path)
+        raise
+    for name in FILES:
+        (old / name).unlink(missing_ok=True)
+    old.rmdir()

@@ -1,0 +1,334 @@
+"""A policy's episodes as a film, rendered by the true environment without a screen."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from ctypes.util import find_library
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
+from numpy.typing import NDArray
+
+from klip.errors import KlipError
+from klip.policies.evaluation import Episode, action_stream, chosen_task, episode_seed
+from klip.policies.policy import Policy
+from klip.runs.files import disk, write_whole
+from klip.tasks.lookup import find
+
+Frame = NDArray[np.uint8]  # [H, W, 3]
+FRAMES_PER_SECOND = 30  # at most, about: more is not seen, and each takes time to render
+KINDS = (".gif", ".mp4")
+SCREENLESS = (
+    "MuJoCo renders without a screen through EGL: apt-get install libegl1 libgl1 libgl1-mesa-dri "
+    "(Debian, Ubuntu); or set MUJOCO_GL to what your machine has (egl, osmesa, glfw)"
+)
+
+
+@dataclass(frozen=True)
+class Film:
+    """What was written."""
+
+    path: Path
+    frames: int
+    fps: float
+    """frames per second, so that it plays as fast as the task's own time runs"""
+    episodes: tuple[Episode, ...]
+    """returns and lengths are those that `evaluate` gives, also where the film was cut short"""
+
+
+def film(
+    policy: Policy,
+    path: Path,
+    episodes: int = 1,
+    seed: int = 0,
+    *,
+    deterministic: bool = True,
+    task: str | None = None,
+    trust_task: bool = False,
+    seconds: float = 30.0,
+    longest: int = 100_000,
+    progress: Callable[[int, int], None] = lambda episodes, steps: None,
+) -> Film:
+    """Film episodes 0, 1, ... of a seed into one file, a gif or an mp4, of at most `seconds`."""
+    if path.suffix not in KINDS:
+        raise KlipError(f"cannot film to {path}: give a name that ends in {' or '.join(KINDS)}")
+    if episodes < 1 or seed < 0 or not seconds > 0:
+        raise KlipError(
+            f"episodes={episodes} must be at least 1, seed={seed} at least 0, and "
+            f"seconds={seconds} more than 0"
+        )
+    task = chosen_task(policy, task, trust_task)
+    write = _gif if path.suffix == ".gif" else _mp4_writer()
+    with screenless(task):
+        show = _Show(policy, task, episodes, seed, deterministic, seconds, longest, progress)
+        try:
+            with disk(path.parent):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, show.frames(), show.fps)
+        finally:
+            show.close()
+    return Film(path, show.shown, show.fps, tuple(show.ended))
+
+
+class _Show:
+    """Plays episodes in Gymnasium's own environment, and gives a frame every few steps."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        task: str,
+        episodes: int,
+        seed: int,
+        deterministic: bool,
+        seconds: float,
+        longest: int,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.policy, self.task, self.episodes, self.seed = policy, task, episodes, seed
+        self.deterministic, self.longest, self.progress = deterministic, longest, progress
+        self._env = _environment(task)
+        self._check(self._env)
+        own = float(self._env.metadata.get("render_fps") or FRAMES_PER_SECOND)
+        self.stride = max(1, round(own / FRAMES_PER_SECOND))
+        self.fps = own / self.stride
+        self.most, self.shown, self.steps = math.ceil(seconds * self.fps), 0, 0
+        self.ended: list[Episode] = []
+
+    def frames(self) -> Iterator[Frame]:
+        """Every frame of the film, one after the other."""
+        for number in range(self.episodes):
+            if number:
+                # a new copy: some environments carry their world over from the last episode
+                self._env.close()
+                self._env = _environment(self.task)
+            yield from self._episode(self._env, number)
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        self._env.close()
+
+    def _episode(self, env: gymnasium.Env[Any, Any], number: int) -> Iterator[Frame]:
+        seed, rng = episode_seed(self.seed, number), action_stream(self.seed, number)
+        with _blame(f"{self.task}: episode {number} (reset with seed {seed}) failed"):
+            observation, _ = env.reset(seed=seed)
+        total, length, over = 0.0, 0, False
+        while True:
+            if self.shown < self.most and (length % self.stride == 0 or over):
+                self.shown += 1
+                yield _render(env, self.task)
+            if over:
+                break
+            if length >= self.longest:
+                raise KlipError(
+                    f"{self.task}: episode {number} has not ended after {length} steps: give the "
+                    "task a time limit (max_episode_steps)"
+                )
+            action = self.policy.act(observation, self.deterministic, rng)
+            with _blame(f"{self.task}: episode {number} (reset with seed {seed}) failed"):
+                observation, reward, terminated, truncated, _ = env.step(action)
+            total += float(reward)
+            length, over = length + 1, bool(terminated or truncated)
+            self.steps += 1
+            self.progress(number, self.steps)
+        self.ended.append(Episode(number, seed, total, length, bool(terminated), False))
+
+    def _check(self, env: gymnasium.Env[Any, Any]) -> None:
+        shape = env.observation_space.shape
+        if shape != (self.policy.observation_size,):
+            raise KlipError(
+                f"{self.task} observes {shape}, and the policy takes "
+                f"({self.policy.observation_size},): it was trained on {self.policy.task}"
+            )
+
+
+def _environment(task: str) -> gymnasium.Env[Any, Any]:
+    """The environment as `gymnasium.make` gives it, ready to render."""
+    spec = find(task)
+    try:
+        with warnings.catch_warnings():
+            # Gymnasium says that v4 is old, and Box2D warns about itself
+            warnings.simplefilter("ignore", DeprecationWarning)
+            made = spec.entry_point
+            modes = _modes(load_env_creator(made) if isinstance(made, str) else made)
+            if modes is None or "rgb_array" in modes:
+                return gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise KlipError(f"{task} needs what is not installed: {_one_line(error)}") from error
+    except ImportError as error:
+        raise KlipError(
+            f'rendering {task} needs {error.name}: pip install "klip[video]"'
+        ) from error
+    except Exception as error:
+        raise KlipError(f"{task} could not be made: {_one_line(error)}") from error
+    raise KlipError(
+        f"{task} cannot be filmed: it renders as {', '.join(modes) or 'nothing'}, and a film needs "
+        "rgb_array"
+    )
+
+
+def _modes(creator: Any) -> list[str] | None:
+    """The ways in which an environment's class can render; None for a function that makes one."""
+    if not isinstance(creator, type):
+        return None
+    return [str(mode) for mode in getattr(creator, "metadata", {}).get("render_modes", [])]
+
+
+def _render(env: gymnasium.Env[Any, Any], task: str) -> Frame:
+    try:
+        frame = np.asarray(env.render())
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise KlipError(
+            f'rendering {task} needs what is not installed: pip install "klip[video]" '
+            f"({_one_line(error)})"
+        ) from error
+    except Exception as error:
+        raise KlipError(f"{task} could not be rendered: {_one_line(error)}") from error
+    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+        raise KlipError(
+            f"{task} renders {frame.dtype}{list(frame.shape)}, and a film needs uint8[H, W, 3]"
+        )
+    return frame
+
+
+@contextmanager
+def _blame(whom: str) -> Iterator[None]:
+    """Say whose environment raised, and what."""
+    try:
+        yield
+    except Exception as error:
+        raise KlipError(f"{whom}: {_one_line(error)}") from error
+
+
+# -- without a screen -------------------------------------------------------------------------
+
+
+@contextmanager
+def screenless(task: str) -> Iterator[None]:
+    """Let pygame and MuJoCo render into memory; the process's own settings are put back after."""
+    wanted = {
+        "SDL_VIDEODRIVER": "dummy",
+        "SDL_AUDIODRIVER": "dummy",
+        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+    }
+    if (backend := mujoco_backend()) is not None:
+        wanted["MUJOCO_GL"] = backend
+    with _environ({name: text for name, text in wanted.items() if name not in os.environ}):
+        if str(find(task).entry_point).startswith("gymnasium.envs.mujoco"):
+            _try_mujoco(task)
+        yield
+
+
+def mujoco_backend() -> str | None:
+    """How MuJoCo can render here without a screen; None leaves it to MuJoCo."""
+    if sys.platform == "linux":
+        for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
+            if find_library(library):
+                return name
+    return None
+
+
+def _try_mujoco(task: str) -> None:
+    """Open and close a context, so that what is missing is said in a line."""
+    backend = os.environ.get("MUJOCO_GL")
+    try:
+        if backend == "egl":
+            from mujoco.egl import GLContext  # type: ignore[import-untyped]
+        elif backend == "osmesa":
+            from mujoco.osmesa import GLContext  # type: ignore[import-untyped]
+        elif backend in (None, "glfw") and sys.platform == "linux" and not _has_screen():
+            raise RuntimeError("there is no screen, and no EGL or OSMesa was found or asked for")
+        else:
+            return
+        GLContext(8, 8).free()
+    except Exception as error:
+        raise KlipError(
+            f"{task} cannot be rendered here ({_one_line(error)}). {SCREENLESS}"
+        ) from None
+
+
+def _has_screen() -> bool:
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def _environ(values: Mapping[str, str]) -> Iterator[None]:
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            os.environ.pop(name, None)
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def _gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
+    from PIL import Image
+
+    pictures = [Image.fromarray(frame).quantize(128) for frame in frames]
+    # a gif counts in hundredths: each picture ends at the one nearest to its time
+    times = [10 * round(100 * i / fps) for i in range(len(pictures) + 1)]
+    durations = [max(20, after - before) for before, after in itertools.pairwise(times)]
+    data = io.BytesIO()
+    pictures[0].save(
+        data, "GIF", save_all=True, append_images=pictures[1:], duration=durations, loop=0
+    )
+    write_whole(path, data.getvalue())
+
+
+def _mp4_writer() -> Callable[[Path, Iterator[Frame], float], None]:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise KlipError(
+            'an mp4 needs imageio-ffmpeg: pip install "klip[video]", or film to a .gif'
+        ) from None
+
+    program = imageio_ffmpeg.get_ffmpeg_exe()
+
+    def write(path: Path, frames: Iterator[Frame], fps: float) -> None:
+        first = next(frames)
+        aside = path.with_name(f".{path.stem}.part.mp4")
+        # x264 in yuv420p is what everything plays; it takes even sizes only
+        command = [
+            program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
+            "-s", f"{first.shape[1]}x{first.shape[0]}", "-r", f"{fps:.6f}", "-i", "-",
+            "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p",
+            "-crf", "20", "-movflags", "+faststart", str(aside),
+        ]  # fmt: skip
+        try:
+            with tempfile.TemporaryFile() as said:
+                with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as ffmpeg:
+                    assert ffmpeg.stdin is not None
+                    with suppress(BrokenPipeError):  # it has stopped, and says why
+                        for frame in itertools.chain([first], frames):
+                            ffmpeg.stdin.write(np.ascontiguousarray(frame).data)
+                        ffmpeg.stdin.close()
+                if ffmpeg.returncode:
+                    said.seek(0)
+                    reason = " ".join(said.read().decode(errors="replace").split())[-300:]
+                    raise KlipError(f"ffmpeg could not write {path}: {reason}")
+            with disk(path):
+                os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    return write
