@@ -49,14 +49,15 @@ def load(path: str | Path) -> Policy:
     simulator is loaded. If the newest checkpoint is damaged, the one before it is used, with a
     warning that says so.
     """
-    found = read(Path(path))
+    found = read(path)
     for note in found.notes:
         warnings.warn(note, RuntimeWarning, stacklevel=2)
     return found.policy
 
 
-def read(path: Path) -> Trained:
+def read(path: str | Path) -> Trained:
     """As `load`, with all that is known about the policy."""
+    path = Path(path)
     if path.is_file():
         return _from_file(path)
     if (path / EXPORTED).is_file():

@@ -43,7 +43,7 @@ class Exported:
 
 def export(
     trained: Trained,
-    path: Path,
+    path: str | Path,
     *,
     onnx: bool = True,
     episodes: int = 20,
@@ -57,6 +57,7 @@ def export(
     The evaluation's `episodes` may be 0: then the card says so, and the graph is checked on random
     observations alone. `force` replaces an export that is there; other files are never touched.
     """
+    path = Path(path)
     if trained.path.name == EXPORTED:
         raise KlipError(f"{trained.path.parent} is an export already: copy the folder")
     _check_place(path, force)

@@ -7,34 +7,24 @@ import itertools
 import math
 import os
 import subprocess
-import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import load_env_creator
-from numpy.typing import NDArray
 
 from klip.errors import KlipError
 from klip.policies.evaluation import Episode, action_stream, chosen_task, episode_seed
 from klip.policies.policy import Policy
+from klip.policies.rendering import Frame, one_line, render, rendered_environment, screenless
 from klip.runs.files import disk, write_whole
-from klip.tasks.lookup import find
 
-Frame = NDArray[np.uint8]  # [H, W, 3]
 FRAMES_PER_SECOND = 30  # at most, about: more is not seen, and each takes time to render
 KINDS = (".gif", ".mp4")
-SCREENLESS = (
-    "MuJoCo renders without a screen through EGL: apt-get install libegl1 libgl1 libgl1-mesa-dri "
-    "(Debian, Ubuntu); or set MUJOCO_GL to what your machine has (egl, osmesa, glfw)"
-)
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,7 @@ class Film:
 
 def film(
     policy: Policy,
-    path: Path,
+    path: str | Path,
     episodes: int = 1,
     seed: int = 0,
     *,
@@ -63,6 +53,7 @@ def film(
     progress: Callable[[int, int], None] = lambda episodes, steps: None,
 ) -> Film:
     """Film episodes 0, 1, ... of a seed into one file, a gif or an mp4, of at most `seconds`."""
+    path = Path(path)
     if path.suffix not in KINDS:
         raise KlipError(f"cannot film to {path}: give a name that ends in {' or '.join(KINDS)}")
     if episodes < 1 or seed < 0 or not seconds > 0:
@@ -99,7 +90,7 @@ class _Show:
     ) -> None:
         self.policy, self.task, self.episodes, self.seed = policy, task, episodes, seed
         self.deterministic, self.longest, self.progress = deterministic, longest, progress
-        self._env = _environment(task)
+        self._env = rendered_environment(task)
         self._check(self._env)
         own = float(self._env.metadata.get("render_fps") or FRAMES_PER_SECOND)
         self.stride = max(1, round(own / FRAMES_PER_SECOND))
@@ -113,7 +104,7 @@ class _Show:
             if number:
                 # a new copy: some environments carry their world over from the last episode
                 self._env.close()
-                self._env = _environment(self.task)
+                self._env = rendered_environment(self.task)
             yield from self._episode(self._env, number)
 
     def close(self) -> None:
@@ -128,7 +119,7 @@ class _Show:
         while True:
             if self.shown < self.most and (length % self.stride == 0 or over):
                 self.shown += 1
-                yield _render(env, self.task)
+                yield render(env, self.task)
             if over:
                 break
             if length >= self.longest:
@@ -154,127 +145,13 @@ class _Show:
             )
 
 
-def _environment(task: str) -> gymnasium.Env[Any, Any]:
-    """The environment as `gymnasium.make` gives it, ready to render."""
-    spec = find(task)
-    try:
-        with warnings.catch_warnings():
-            # Gymnasium says that v4 is old, and Box2D warns about itself
-            warnings.simplefilter("ignore", DeprecationWarning)
-            made = spec.entry_point
-            modes = _modes(load_env_creator(made) if isinstance(made, str) else made)
-            if modes is None or "rgb_array" in modes:
-                return gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise KlipError(f"{task} needs what is not installed: {_one_line(error)}") from error
-    except ImportError as error:
-        raise KlipError(
-            f'rendering {task} needs {error.name}: pip install "klip[video]"'
-        ) from error
-    except Exception as error:
-        raise KlipError(f"{task} could not be made: {_one_line(error)}") from error
-    raise KlipError(
-        f"{task} cannot be filmed: it renders as {', '.join(modes) or 'nothing'}, and a film needs "
-        "rgb_array"
-    )
-
-
-def _modes(creator: Any) -> list[str] | None:
-    """The ways in which an environment's class can render; None for a function that makes one."""
-    if not isinstance(creator, type):
-        return None
-    return [str(mode) for mode in getattr(creator, "metadata", {}).get("render_modes", [])]
-
-
-def _render(env: gymnasium.Env[Any, Any], task: str) -> Frame:
-    try:
-        frame = np.asarray(env.render())
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise KlipError(
-            f'rendering {task} needs what is not installed: pip install "klip[video]" '
-            f"({_one_line(error)})"
-        ) from error
-    except Exception as error:
-        raise KlipError(f"{task} could not be rendered: {_one_line(error)}") from error
-    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-        raise KlipError(
-            f"{task} renders {frame.dtype}{list(frame.shape)}, and a film needs uint8[H, W, 3]"
-        )
-    return frame
-
-
 @contextmanager
 def _blame(whom: str) -> Iterator[None]:
     """Say whose environment raised, and what."""
     try:
         yield
     except Exception as error:
-        raise KlipError(f"{whom}: {_one_line(error)}") from error
-
-
-# -- without a screen -------------------------------------------------------------------------
-
-
-@contextmanager
-def screenless(task: str) -> Iterator[None]:
-    """Let pygame and MuJoCo render into memory; the process's own settings are put back after."""
-    wanted = {
-        "SDL_VIDEODRIVER": "dummy",
-        "SDL_AUDIODRIVER": "dummy",
-        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-    }
-    if (backend := mujoco_backend()) is not None:
-        wanted["MUJOCO_GL"] = backend
-    with _environ({name: text for name, text in wanted.items() if name not in os.environ}):
-        if str(find(task).entry_point).startswith("gymnasium.envs.mujoco"):
-            _try_mujoco(task)
-        yield
-
-
-def mujoco_backend() -> str | None:
-    """How MuJoCo can render here without a screen; None leaves it to MuJoCo."""
-    if sys.platform == "linux":
-        for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
-            if find_library(library):
-                return name
-    return None
-
-
-def _try_mujoco(task: str) -> None:
-    """Open and close a context, so that what is missing is said in a line."""
-    backend = os.environ.get("MUJOCO_GL")
-    try:
-        if backend == "egl":
-            from mujoco.egl import GLContext  # type: ignore[import-untyped]
-        elif backend == "osmesa":
-            from mujoco.osmesa import GLContext  # type: ignore[import-untyped]
-        elif backend in (None, "glfw") and sys.platform == "linux" and not _has_screen():
-            raise RuntimeError("there is no screen, and no EGL or OSMesa was found or asked for")
-        else:
-            return
-        GLContext(8, 8).free()
-    except Exception as error:
-        raise KlipError(
-            f"{task} cannot be rendered here ({_one_line(error)}). {SCREENLESS}"
-        ) from None
-
-
-def _has_screen() -> bool:
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-@contextmanager
-def _environ(values: Mapping[str, str]) -> Iterator[None]:
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            os.environ.pop(name, None)
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+        raise KlipError(f"{whom}: {one_line(error)}") from error
 
 
 # -- files ------------------------------------------------------------------------------------

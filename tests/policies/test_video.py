@@ -15,13 +15,13 @@ from PIL import Image
 import tests.tasks.own  # noqa: F401  registers Corridor, which renders nothing
 from klip.errors import KlipError
 from klip.policies import evaluate, film, load
-from klip.policies.video import SCREENLESS, screenless
+from klip.policies.rendering import SCREENLESS, screenless
 from tests.policies.runs import write_run
 
 
 def mujoco_renders():
     """Why MuJoCo cannot render here, if so."""
-    code = "from klip.policies.video import screenless\nwith screenless('Hopper-v4'): pass"
+    code = "from klip.policies.rendering import screenless\nwith screenless('Hopper-v4'): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
@@ -84,6 +84,16 @@ def test_hopper(runs, tmp_path, rendering):
     assert frames[0].shape == (480, 480, 3)
 
 
+def test_half_cheetah_renders_in_silence(tmp_path, rendering, monkeypatch, capfd):
+    """MuJoCo would complain about its model on the terminal and in a file."""
+    monkeypatch.chdir(tmp_path)
+    policy = load(write_run(tmp_path / "runs", "HalfCheetah-v4"))
+    made = film(policy, tmp_path / "film.gif", seconds=0.1)
+    assert made.episodes[0].total == evaluate(policy, 1).episodes[0].total
+    assert capfd.readouterr() == ("", "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["film.gif", "runs"]
+
+
 def test_a_film_is_cut_and_its_return_is_not(runs, tmp_path):
     policy = load(runs["Pendulum-v1"])
     made = film(policy, tmp_path / "film.gif", seconds=0.5)
@@ -116,7 +126,7 @@ def test_without_opengl_it_says_what_to_install(tmp_path, runs):
 def test_without_a_screen_and_without_libraries(monkeypatch):
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("klip.policies.video.find_library", lambda name: None)
+    monkeypatch.setattr("klip.policies.rendering.find_library", lambda name: None)
     with pytest.raises(KlipError) as caught, screenless("Hopper-v4"):
         pass
     assert SCREENLESS in str(caught.value)
