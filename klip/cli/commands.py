@@ -46,7 +46,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"klip: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("klip: stopped; the same command goes on from here", file=sys.stderr)
+        print("klip: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `klip shapes | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -41,7 +41,7 @@ def _overrides() -> type:
     docs, types = _attribute_docs(Config), get_type_hints(Config)
     options: list[tuple[str, Any, Any]] = []
     for field in dataclasses.fields(Config):
-        if field.name not in ("task", "shape", "seed"):
+        if field.name not in ("task", "shape", "seed", "code"):
             text = f"{docs[field.name]} (the paper's: {field.default})"
             option: Any = Annotated[(types[field.name] | None, tyro.conf.arg(help=text))]
             options.append((field.name, option, None))
@@ -143,7 +143,11 @@ def follow(configs: Sequence[Config], keeping: Keeping, workers: int | None) -> 
     screen = console()
     labels = [f"{parse(c.shape).brief} seed {c.seed}" for c in configs]
     with Watch(screen, labels, [c.iterations for c in configs]) as watch:
-        results = train_all(configs, keeping, workers, watch.tell, watch.say)
+        try:
+            results = train_all(configs, keeping, workers, watch.tell, watch.say)
+        except (KeyboardInterrupt, SystemExit):
+            watch.say("the same command goes on from here")
+            raise
     screen.print(summary(results))
     undone = [r for r in results if r.status != "done"]
     for r in undone:

@@ -191,16 +191,18 @@ def _action(arrays: Arrays) -> tuple[Action, NDArray[Any]]:
         if low.ndim != 1 or low.size == 0 or not np.all(low <= high):
             raise KlipError("'action.low' and 'action.high' are not the bounds of a flat Box")
         return Box(_frozen(low), _frozen(high)), np.zeros((), np.int64)
-    heads = _array(arrays, "action.heads", np.integer).ravel()
+    heads = _array(arrays, "action.heads", np.integer)
     if heads.size == 0 or heads.min() < 1:
-        raise KlipError(f"'action.heads' says {heads.tolist()[:8]}, and must be counts of choices")
+        raise KlipError(
+            f"'action.heads' says {heads.ravel().tolist()[:8]}, and must be counts of choices"
+        )
     start = _array(arrays, "action.start", np.integer)
     if start.size != heads.size:
         raise KlipError(f"'action.start' has {start.size} numbers for {heads.size} choices")
-    # a file cannot tell a MultiDiscrete of one choice from a Discrete; the latter is what is used
-    if heads.size == 1:
-        return Discrete(int(heads[0])), _frozen(start.reshape(()))
-    return MultiDiscrete(tuple(heads.tolist())), _frozen(start.ravel())
+    first = start.ravel().tolist()
+    if heads.ndim == 0:
+        return Discrete(int(heads), first[0]), _frozen(start.reshape(()))
+    return MultiDiscrete(tuple(heads.ravel().tolist()), tuple(first)), _frozen(start.ravel())
 
 
 def _hidden(arrays: Arrays) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class Run:
 
 def program(c: Config) -> Config:
     """The config with everything removed that does not change the compiled program."""
-    return dataclasses.replace(c, shape="", seed=0, steps=c.batch, lr=1.0, anneal=True)
+    return dataclasses.replace(c, shape="", code="", seed=0, steps=c.batch, lr=1.0, anneal=True)
 
 
 class Cohort:
@@ -280,7 +280,7 @@ class Cohort:
         if box is not None:
             bounded: NDArray[Any] = np.clip(flat, box.low, box.high)
             return bounded
-        return flat[:, 0] if len(self.layout.heads) == 1 else flat
+        return flat[:, 0] if isinstance(self.lanes.action, Discrete) else flat
 
     def _normalised(self, x: NDArray[Any]) -> NDArray[np.float32]:
         if not self.shared.normalise_observations:
@@ -366,5 +366,7 @@ def _action(action: Box | Discrete | MultiDiscrete) -> dict[str, Any]:
     """How a policy's outputs become actions, for whoever uses it without the task."""
     if isinstance(action, Box):
         return {"action.low": action.low, "action.high": action.high}
-    heads = [action.n] if isinstance(action, Discrete) else list(action.n)
-    return {"action.heads": np.array(heads, np.int64)}
+    if isinstance(action, Discrete):
+        return {"action.heads": np.array(action.n), "action.start": np.array(action.start)}
+    start = action.start or (0,) * len(action.n)
+    return {"action.heads": np.array(action.n), "action.start": np.array(start)}

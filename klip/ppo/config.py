@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from klip.errors import KlipError
-from klip.runs import config_id
+from klip.runs import LONGEST_NAME, config_id
 from klip.shapes import check_needs, parse
 
 TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
@@ -72,6 +75,8 @@ class Config:
     """initial log standard deviation of a Gaussian policy"""
     per_epoch: bool = False
     """diagnostics of each epoch too, with the share of samples that changed class"""
+    code: str = ""
+    """digest of the Python file that defines the shape, if one does: edited, it is another run"""
 
     @property
     def batch(self) -> int:
@@ -117,15 +122,29 @@ def config(task: str, **fields: Any) -> Config:
     given = {**PAPER_TASKS.get(task, {}), **fields}
     if "shape" in given:
         given["shape"] = str(parse(str(given["shape"])))
+        given["code"] = digest_of_code(given["shape"])
     made = Config(task=task, **given)
     check(made)
     return made
 
 
+def digest_of_code(shape: str) -> str:
+    """A hash of the file that a shape's spelling names (`my.py:Mine`), or nothing."""
+    place, colon, _ = shape.partition(":")
+    if not colon:
+        return ""
+    path = Path(place)
+    if not place.endswith(".py"):
+        spec = importlib.util.find_spec(place)
+        path = Path(spec.origin or "") if spec is not None else path
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
+
+
 def lockstep_key(c: Config) -> tuple[Any, ...]:
     """Equal for runs that may share a cohort."""
-    own = {"shape", "seed", "lr", "anneal", "gamma", "gae_lambda", "entropy_weight", "value_weight",
-           "value_clip", "max_grad_norm", "adam_b1", "adam_b2", "adam_eps", "log_std"}  # fmt: skip
+    own = {"shape", "seed", "code", "lr", "anneal", "gamma", "gae_lambda", "entropy_weight",
+           "value_weight", "value_clip", "max_grad_norm", "adam_b1", "adam_b2", "adam_eps",
+           "log_std"}  # fmt: skip
     return tuple(getattr(c, f.name) for f in dataclasses.fields(c) if f.name not in own)
 
 
@@ -133,6 +152,15 @@ def check(c: Config) -> None:
     """Raise, before anything starts, for what could not run or would mean nothing."""
     from klip.tasks import describe  # here, since it loads the simulators
 
+    for name, text in (("task", c.task), ("shape", c.shape)):
+        if not text.isprintable() or len(text) > LONGEST_NAME:
+            limit = f"at most {LONGEST_NAME} printable characters"
+            raise KlipError(f"{name}={text[:80]!r} must be {limit}")
+    if c.code != digest_of_code(c.shape):
+        raise KlipError(
+            f"the file of the shape {c.shape} has changed since the run began: bring it back, or "
+            "train anew"
+        )
     describe(c.task)
     check_needs(parse(c.shape), TRAINER_CONTEXT)
     for name in ("steps", "envs", "rollout", "epochs", "minibatch"):

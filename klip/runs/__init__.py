@@ -3,13 +3,14 @@
 Knows nothing of training; the trainer writes here, reports and policies are read from here.
 """
 
-from klip.runs.checkpoint import Checkpoint, Damaged, config_id
+from klip.runs.checkpoint import LONGEST_NAME, Checkpoint, Damaged, config_id
 from klip.runs.files import DiskTrouble
 from klip.runs.lock import Busy
 from klip.runs.record import Record, final_return, read_run, run_paths
 from klip.runs.store import ChangedMachine, RunFolder, folder_of
 
 __all__ = [
+    "LONGEST_NAME",
     "Busy",
     "ChangedMachine",
     "Checkpoint",

@@ -29,7 +29,7 @@ STATUSES = ("running", "done", "diverged", "failed")
 _METRICS = "metrics"
 _BLANK = "0" * 64
 _MARK = b'\\"sha256\\":\\"'  # as it stands in the header: JSON within JSON
-_LONGEST_NAME = 300
+LONGEST_NAME = 300
 
 
 class Damaged(KlipError):
@@ -200,7 +200,7 @@ def known_config(config: Any) -> dict[str, Any]:
     """
     for name in ("task", "shape"):
         text = config[name]
-        if not isinstance(text, str) or not text.isprintable() or len(text) > _LONGEST_NAME:
+        if not isinstance(text, str) or not text.isprintable() or len(text) > LONGEST_NAME:
             raise Damaged(f"its {name} is not a line of printable text")
     for name in ("seed", "steps", "envs", "rollout"):
         if _count(config[name]) < (name != "seed"):

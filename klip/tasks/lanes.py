@@ -60,16 +60,19 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `n` choices, 0 to n - 1."""
+    """One of `n` choices; lanes count them from 0, the environment itself from `start`."""
 
     n: int
+    start: int = 0
 
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several choices at once, the k-th one of `n[k]`."""
+    """Several choices at once, the k-th one of `n[k]`; `start[k]` is the environment's first."""
 
     n: tuple[int, ...]
+    start: tuple[int, ...] = ()
+    """empty: all from 0"""
 
 
 Action = Box | Discrete | MultiDiscrete

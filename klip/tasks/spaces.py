@@ -44,9 +44,10 @@ def action_of(task: str, space: spaces.Space[Any]) -> Action:
         if np.issubdtype(space.dtype, np.floating):
             return Box(read_only(space.low.copy()), read_only(space.high.copy()))
     elif isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
+        return Discrete(int(space.n), int(space.start))
     elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return MultiDiscrete(tuple(int(n) for n in space.nvec))
+        start = tuple(int(n) for n in space.start)
+        return MultiDiscrete(tuple(int(n) for n in space.nvec), start)
     raise TaskError(
         f"{task} takes actions in {space}, and Klip acts in a flat Box of real numbers, a "
         "Discrete or a flat MultiDiscrete: wrap it in gymnasium.wrappers.TransformAction, "

@@ -20,17 +20,18 @@ def config_of(task, **fields):
     return dataclasses.asdict(Config(task=task, **{**SMALL, **fields}))
 
 
-def action_arrays(action, start=0):
+def action_arrays(action, start=None):
     if isinstance(action, Box):
         return {"action.low": action.low, "action.high": action.high}
-    heads = [action.n] if isinstance(action, Discrete) else list(action.n)
+    start = action.start or 0 if start is None else start
+    heads = action.n if isinstance(action, Discrete) else list(action.n)
     return {
         "action.heads": np.array(heads, np.int64),
         "action.start": np.broadcast_to(np.int64(start), np.shape(heads)).copy(),
     }
 
 
-def arrays_of(config, observation, action, start=0, seed=7):
+def arrays_of(config, observation, action, start=None, seed=7):
     """Parameters that act differently at different observations, and statistics."""
     layout = layout_of(observation, action, tuple(config["hidden"]))
     vector = initial(layout, seed, -0.5)

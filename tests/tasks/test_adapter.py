@@ -16,7 +16,7 @@ OWN = "tests.tasks.own:"
 
 def test_a_users_own_environment_works_by_its_module():
     spec = describe(f"{OWN}Corridor-v0")
-    assert (spec.observation_size, spec.action) == (2, Discrete(3))
+    assert (spec.observation_size, spec.action) == (2, Discrete(3, start=1))
     assert spec.max_episode_steps == 15
     lanes = make_lanes(f"{OWN}Corridor-v0", 2, episode_seed)
     assert lanes.reset()[:, 0].tolist() == [0, 0]
@@ -33,7 +33,7 @@ def test_a_users_own_environment_works_by_its_module():
 
 def test_several_choices_at_once():
     lanes = make_lanes(f"{OWN}TwoCorridors-v0", 2, episode_seed)
-    assert lanes.action == MultiDiscrete((4, 4))
+    assert lanes.action == MultiDiscrete((4, 4), start=(1, 1))
     lanes.reset()
     assert lanes.step(np.array([[0, 0], [3, 3]])).reward.tolist() == [-1.0, 2.0]
 
