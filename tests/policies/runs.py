@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import gymnasium
 import numpy as np
 
 from klip.ppo.acting import initial, layout_of
@@ -52,17 +51,12 @@ def arrays_of(config, observation, action, start=None, seed=7):
     return {**layout.split(vector), **statistics, **action_arrays(action, start)}
 
 
-def start_of(task):
-    start = getattr(gymnasium.spec(task), "kwargs", {}).get("start", 0)
-    return 1 if "Corridor" in task else start
-
-
 def write_run(folder, task, *, status="done", saves=1, arrays=None, config=None, **fields):
     """A folder below `folder`, with `saves` checkpoints; what the trainer would have left."""
     config = config or config_of(task, **fields)
     if arrays is None:
         spec = describe(task)
-        arrays = arrays_of(config, spec.observation_size, spec.action, start_of(task))
+        arrays = arrays_of(config, spec.observation_size, spec.action)
     path = folder_of(folder, task, config["shape"], config["seed"], config_id(_plain(config)))
     run = RunFolder(path, config)
     try:

@@ -16,12 +16,12 @@ from klip.policies.evaluation import action_stream, episode_seed
 from klip.policies.policy import policy_of
 from klip.ppo import random
 from klip.tasks import describe, make_lanes
-from tests.policies.runs import arrays_of, config_of, start_of
+from tests.policies.runs import arrays_of, config_of
 
 
 def policy_for(task, **fields):
     spec, config = describe(task), config_of(task, **fields)
-    return policy_of(config, arrays_of(config, spec.observation_size, spec.action, start_of(task)))
+    return policy_of(config, arrays_of(config, spec.observation_size, spec.action))
 
 
 def by_hand(policy, task, number, seed, deterministic):

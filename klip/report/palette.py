@@ -1,0 +1,35 @@
+"""One colour a shape, wherever it appears in a report; in light and in dark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klip.report.style import SERIES
+from klip.report.study import Study
+
+LIGHT: Final = SERIES
+DARK: Final = ("#5AB0F0", "#F58A4B", "#34C79F", "#E6A3CB", "#F2BC4A", "#9AD7F7", "#E8E8E8")
+"""The same hues, light enough for a dark ground."""
+DASHES: Final = ("solid", "dash", "dot", "dashdot")
+"""After all colours are used, they come again with another dash."""
+
+
+def slots(study: Study) -> dict[str, int]:
+    """A number for each label, the paper's shapes first: its colour, and then its dash."""
+    plain = {v.label: None for v in study.variants if v.label.isidentifier() or "(" not in v.label}
+    others = {v.label: None for v in study.variants}
+    return {label: i for i, label in enumerate({**plain, **others})}
+
+
+def colour(slot: int) -> str:
+    """On a light ground.
+
+    >>> colour(0), colour(7) == colour(0)
+    ('#0072B2', True)
+    """
+    return LIGHT[slot % len(LIGHT)]
+
+
+def dash(slot: int) -> str:
+    """How its line is dashed."""
+    return DASHES[slot // len(LIGHT) % len(DASHES)]

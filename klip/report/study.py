@@ -1,0 +1,327 @@
+"""All that a report is made of: runs with their metrics, as one value.
+
+    folder of runs ── read_study ──┐
+                                   ├─> Study ──> tables, figures, page
+    packed folder ─── unpack ──────┘
+
+Everything downstream reads a `Study` and nothing else, so it cannot tell where one came from.
+Nothing of a run is executed: a shape or task that is somebody's code is only named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klip.errors import KlipError
+from klip.report.published import PAPER, settings_differ
+from klip.runs import final_return, read_run, run_paths
+from klip.runs.store import METRICS, NEWEST
+from klip.shapes import Controller, Shape, parse
+
+Column = NDArray[np.float64]
+"""`[rows]`, or `[rows, K]` for quantiles; NaN where a row has no value."""
+
+ENDED = ("done", "diverged", "failed", "damaged")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run: its config, how it went, and its metrics as columns."""
+
+    path: str
+    """Relative to the folder that was read."""
+    id: str
+    config: Mapping[str, Any]
+    status: str
+    """running, stopped, done, diverged, failed or damaged"""
+    reason: str
+    machines: tuple[Mapping[str, Any], ...]
+    history: tuple[str, ...]
+    notes: tuple[str, ...]
+    digest: str
+    """Of all arrays and metrics: equal where two runs trained to the same bytes."""
+    metrics: Mapping[str, Column] = field(repr=False)
+
+    @property
+    def task(self) -> str:
+        """Its Gymnasium id."""
+        return str(self.config["task"])
+
+    @property
+    def shape(self) -> str:
+        """Its trust region, spelled in full."""
+        return str(self.config["shape"])
+
+    @property
+    def seed(self) -> int:
+        """What it was seeded with."""
+        return int(self.config["seed"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The rest of its config."""
+        own = ("task", "shape", "seed")
+        return {key: value for key, value in self.config.items() if key not in own}
+
+    @property
+    def rows(self) -> int:
+        """Iterations with metrics."""
+        return len(self.metrics["step"]) if "step" in self.metrics else 0
+
+    @property
+    def iterations(self) -> int:
+        """How many it will have in all."""
+        return int(self.config["steps"] // (self.config["envs"] * self.config["rollout"]))
+
+    @cached_property
+    def final(self) -> float | None:
+        """The final return in the paper's definition; None unless it is done."""
+        if self.status != "done" or not {"step", "return_mean"} <= self.metrics.keys():
+            return None
+        pairs = zip(self.metrics["step"], self.metrics["return_mean"], strict=True)
+        return final_return(
+            [{"step": s, "return_mean": None if np.isnan(r) else r} for s, r in pairs]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """The runs of one task that differ in nothing but their seed."""
+
+    task: str
+    shape: str
+    settings: Mapping[str, Any]
+    label: str
+    """The shape in brief, with the settings in which variants of its task differ."""
+    runs: tuple[Run, ...]
+    """By seed."""
+
+    @property
+    def scored(self) -> tuple[Run, ...]:
+        """Those that have a final return."""
+        return tuple(run for run in self.runs if run.final is not None)
+
+    @property
+    def scores(self) -> dict[int, float | None]:
+        """From seed to final return, None where it diverged; those not done are not there."""
+        ended = (run for run in self.runs if run.final is not None or run.status == "diverged")
+        return {run.seed: run.final for run in ended}
+
+    def count(self, *status: str) -> int:
+        """How many runs have one of these statuses."""
+        return sum(run.status in status for run in self.runs)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Runs in order of task, shape and seed, and what could not be read."""
+
+    runs: tuple[Run, ...]
+    trouble: tuple[str, ...] = ()
+    """Folders that are runs by their names and could not be read, and why."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Their names, in order."""
+        return list(dict.fromkeys(run.task for run in self.runs))
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """All runs, grouped; tasks in order, the paper's shapes before others."""
+        groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+        for run in self.runs:
+            groups[run.task, run.shape, repr(sorted(run.settings.items()))].append(run)
+        made = []
+        for task in self.tasks:
+            members = [runs for key, runs in groups.items() if key[0] == task]
+            differing = _differing([runs[0].settings for runs in members])
+            made += [_variant(runs, differing) for runs in members]
+        return tuple(sorted(made, key=lambda v: (v.task, _rank(v.shape), v.label)))
+
+    def of(self, task: str) -> list[Variant]:
+        """The variants of one task."""
+        return [v for v in self.variants if v.task == task]
+
+    @property
+    def ended(self) -> bool:
+        """Whether no run will change by itself any more."""
+        return all(run.status in ENDED for run in self.runs)
+
+
+def shape_of(spelling: str) -> Shape | Controller | None:
+    """The shape that a run's config names; None for somebody's code, which is not executed."""
+    if ":" in spelling:
+        return None
+    try:
+        return parse(spelling)
+    except KlipError:  # of another version of Klip
+        return None
+
+
+def label_of(spelling: str) -> str:
+    """A shape in brief.
+
+    >>> label_of("clip(eps=0.2)"), label_of("my.py:Mine(a=1)")
+    ('clip', 'my.py:Mine(a=1)')
+    """
+    shape = shape_of(spelling)
+    return spelling if shape is None else shape.brief
+
+
+def plain(value: Any) -> str:
+    """A setting's value as a person writes it.
+
+    >>> plain(1000000), plain(0.0003), plain([64, 64])
+    ('1,000,000', '0.0003', '64-64')
+    """
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-".join(map(plain, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _variant(runs: Sequence[Run], differing: Sequence[str]) -> Variant:
+    first = runs[0]
+    own = [f"{name} {plain(first.settings.get(name))}" for name in differing]
+    # What the others share with the paper need not be said of them.
+    usual = settings_differ(first.task, first.settings)
+    said = [text for name, text in zip(differing, own, strict=True) if name in usual]
+    label = ", ".join([label_of(first.shape), *said])
+    return Variant(first.task, first.shape, first.settings, label, tuple(runs))
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [n for n in names if len({repr(one.get(n)) for one in settings}) > 1]
+
+
+def _rank(shape: str) -> tuple[int, str]:
+    known = [*PAPER.values()]
+    return (known.index(shape) if shape in known else len(known), label_of(shape))
+
+
+# -- from folders of runs -------------------------------------------------------------------------
+
+Stamp = tuple[tuple[int, int], ...]
+Known = dict[Path, tuple[Stamp, Run]]
+"""Runs as read before, and what their files looked like then."""
+
+
+def read_study(
+    folder: Path, known: Known | None = None, progress: Callable[[int, int], None] | None = None
+) -> Study:
+    """Every run in or below a folder, whatever its state; or a packed folder.
+
+    With `known`, runs whose files have not changed since are not read again.
+    """
+    from klip.report.packing import is_packed, unpack
+
+    if is_packed(folder):
+        return unpack(folder)
+    found: dict[str, Run] = {}
+    trouble = []
+    paths = run_paths(folder)
+    for i, path in enumerate(paths):
+        try:
+            run = _read(path, folder, known)
+        except KlipError as error:
+            trouble.append(_relative(str(error), folder))
+            continue
+        twin = found.get(run.id)
+        if twin is not None:  # a copy: counted twice it would make intervals too narrow
+            run, other = (run, twin) if run.rows > twin.rows else (twin, run)
+            trouble.append(f"{other.path} is the same run as {run.path}, and was left out")
+        found[run.id] = run
+        if progress:
+            progress(i + 1, len(paths))
+    return Study(ordered(found.values()), tuple(sorted(trouble)))
+
+
+def ordered(runs: Any) -> tuple[Run, ...]:
+    """By task, shape and seed."""
+    return tuple(sorted(runs, key=lambda run: (run.task, run.shape, run.seed, run.id)))
+
+
+def stamp(path: Path) -> Stamp:
+    """What tells whether a run's files have changed."""
+    found = []
+    for name in (METRICS, NEWEST, "lock"):
+        try:
+            about = (path / name).stat()
+            found.append((about.st_mtime_ns, about.st_size))
+        except OSError:
+            found.append((0, 0))
+    return tuple(found)
+
+
+def _read(path: Path, folder: Path, known: Known | None) -> Run:
+    seen = stamp(path)
+    if known is not None and path in known and known[path][0] == seen:
+        before = known[path][1]
+        if before.status != "running":  # that ends without a file changing
+            return before
+    record = read_run(path)
+    inside = path.relative_to(folder).as_posix()
+    run = Run(
+        path.resolve().name if inside == "." else inside,
+        record.id,
+        record.config,
+        record.status,
+        _relative(record.reason, folder),
+        tuple(record.machines),
+        tuple(_relative(line, folder) for line in record.history),
+        tuple(_relative(line, folder) for line in record.notes),
+        record.digest() if record.arrays else "",
+        columns(record.rows),
+    )
+    if known is not None:
+        known[path] = (seen, run)
+    return run
+
+
+def _relative(text: str, folder: Path) -> str:
+    """The same wherever the folder lies."""
+    return text.replace(f"{folder}/", "").replace(f"{folder.resolve()}/", "")
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """Rows of metrics as columns; what is not a number, or not finite, is NaN.
+
+    >>> columns([{"step": 1, "kl": None, "b": [1, 2]}, {"step": 2, "kl": 0.5, "b": None}])["b"]
+    array([[ 1.,  2.],
+           [nan, nan]])
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _column([row.get(name) for row in rows]) for name in names}
+
+
+def _column(values: list[Any]) -> Column:
+    width = max((len(v) for v in values if isinstance(v, list)), default=0)
+    if width:
+        empty = [None] * width
+        fits = (v if isinstance(v, list) and len(v) == width else empty for v in values)
+        flat = _numbers([number for v in fits for number in v])
+        return flat.reshape(len(values), width)
+    return _numbers(values)
+
+
+def _numbers(values: list[Any]) -> Column:
+    try:
+        made = np.array(values, dtype=np.float64)
+        if made.shape != (len(values),):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        made = np.array([v if isinstance(v, (int, float)) else np.nan for v in values], np.float64)
+    made[~np.isfinite(made)] = np.nan
+    return made
