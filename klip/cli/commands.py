@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from klip.cli import policies, reports, shapes, sinks, training
+from klip.cli import experiments, policies, reports, shapes, sinks, training
 from klip.errors import KlipError
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -20,6 +20,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "verify": shapes.verify,
     "figures": shapes.figures,
     "train": training.train,
+    "run": experiments.run,
+    "plans": experiments.plans,
     "resume": training.resume,
     "runs": training.runs,
     "curves": reports.curves,

@@ -19,7 +19,7 @@ from klip.cli.common import Json, console, escape, print_json
 from klip.errors import KlipError
 from klip.ppo.advance import CHECKPOINT_EVERY, Keeping
 from klip.ppo.config import Config
-from klip.shapes import parse
+from klip.ppo.train import Runner
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
@@ -78,11 +78,11 @@ def train(
         fields: any field of the config
 
     """
-    from klip.ppo.train import plan
+    from klip.ppo.train import here, plan
 
     given = {k: v for k, v in dataclasses.asdict(fields).items() if v is not None}
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return follow(plan(task, shape, seeds, **given), keeping, workers)
+    return follow(plan(task, shape, seeds, **given), keeping, here(workers))
 
 
 def resume(
@@ -105,9 +105,11 @@ def resume(
 
     """
     from klip.ppo.resume import read_configs
+    from klip.ppo.train import here
 
     out, configs = read_configs(runs, run_code)
-    return follow(configs, Keeping(out, checkpoint_every, accept_changes, start_over), workers)
+    keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
+    return follow(configs, keeping, here(workers))
 
 
 def runs(
@@ -135,16 +137,16 @@ def runs(
     return 1 if any(run["status"] == "damaged" for run in found) else 0
 
 
-def follow(configs: Sequence[Config], keeping: Keeping, workers: int | None) -> int:
+def follow(configs: Sequence[Config], keeping: Keeping, runner: Runner) -> int:
     """Train runs before somebody's eyes; 0 if all are done, 1 if not."""
+    from klip.experiments.schedule import cost
     from klip.ppo.train import train_all
     from klip.report.live import Watch, summary
 
     screen = console()
-    labels = [f"{parse(c.shape).brief} seed {c.seed}" for c in configs]
-    with Watch(screen, labels, [c.iterations for c in configs]) as watch:
+    with Watch(screen, configs, [cost([c]) for c in configs]) as watch:
         try:
-            results = train_all(configs, keeping, workers, watch.tell, watch.say)
+            results = train_all(configs, keeping, runner, watch.tell, watch.say)
         except (KeyboardInterrupt, SystemExit):
             watch.say("the same command goes on from here")
             raise

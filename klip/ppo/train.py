@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from klip.errors import KlipError
 from klip.ppo.advance import CHECKPOINT_EVERY, Keeping, Progress
 from klip.ppo.config import Config, config
 from klip.ppo.interruption import Interruption
-from klip.ppo.workers import run_all
+from klip.ppo.workers import cohorts, cores_for, run_here
 from klip.runs import Damaged, read_run
 from klip.shapes import Controller, Shape
 
@@ -69,31 +68,44 @@ def train(
     The runs fill all cores unless `workers` says how many processes to use. Each goes on exactly
     where it stopped, and one that has ended is not repeated. `accept_changes` goes on with runs
     begun under other versions or on another processor, `start_over` begins those again whose
-    checkpoints are all damaged. `progress` hears of every iteration, by the runs' order.
+    checkpoints are all damaged. `progress` hears of every iteration of every run, by its place.
     """
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
-    return train_all(plan(task, shapes, seeds, **fields), keeping, workers, progress)
+    return train_all(plan(task, shapes, seeds, **fields), keeping, here(workers), progress)
+
+
+Runner = Callable[[Sequence[Config], Keeping, Callable[[], bool]], Iterator[Progress]]
+"""Trains configs, says how each goes on, by its place, and ends early when asked to stop."""
+
+
+def here(workers: int | None = None) -> Runner:
+    """On this machine, on all cores or some, each task's runs shared equally among them."""
+    cores = cores_for(workers)
+    return lambda configs, keeping, stop: run_here(
+        configs, cohorts(configs, cores), keeping, stop, cores
+    )
 
 
 def train_all(
     configs: Sequence[Config],
     keeping: Keeping,
-    workers: int | None = None,
+    runner: Runner,
     progress: Listener = lambda news: None,
     said: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
     """Finish what is missing of these runs; Ctrl-C and SIGTERM save them and are raised then."""
-    cores = len(os.sched_getaffinity(0))
-    count = cores if workers is None else workers
-    if not 1 <= count <= cores:
-        raise KlipError(f"workers={count} must lie between 1 and {cores}, the cores there are")
     if not keeping.every >= 0:
         raise KlipError(f"checkpoint_every={keeping.every} must be 0 seconds or more")
-    results = [_look(c, keeping.path(c)) for c in configs]
+    results = [look(c, keeping.path(c)) for c in configs]
+    for i, result in enumerate(results):
+        if result is not None:
+            c = configs[i]
+            row = {"iteration": c.iterations, "step": c.iterations * c.batch}
+            progress(Progress(i, result.status, row, result.reason, saved=c.iterations))
     missing = [i for i, result in enumerate(results) if result is None]
     latest: dict[int, Progress] = {}
     with Interruption(said) as stop:
-        for news in run_all([configs[i] for i in missing], keeping, count, stop):
+        for news in runner([configs[i] for i in missing], keeping, stop):
             told = news._replace(run=missing[news.run])
             latest[told.run] = told
             progress(told)
@@ -102,7 +114,7 @@ def train_all(
     return [result for result in results if result is not None]
 
 
-def _look(c: Config, path: Path) -> Result | None:
+def look(c: Config, path: Path) -> Result | None:
     """How a run ended, if it has and all its files are as they were written."""
     try:
         record = read_run(path) if path.is_dir() else None

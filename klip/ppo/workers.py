@@ -50,20 +50,27 @@ def cohorts(configs: Sequence[Config], workers: int) -> list[list[int]]:
     return found
 
 
-def run_all(
+def run_here(
     configs: Sequence[Config],
+    jobs: Sequence[Sequence[int]],
     keeping: Keeping,
-    workers: int,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool],
+    cores: int,
 ) -> Iterator[Progress]:
-    """Train every config, and say how each of them goes on, until `stop`."""
-    cores = sorted(os.sched_getaffinity(0))[:workers]
-    jobs = [Job([(k, configs[k]) for k in members]) for members in cohorts(configs, workers)]
-    crew = Crew(cores, keeping)
+    """Train configs in these cohorts on so many cores, and say how each run goes on."""
+    crew = Crew(sorted(os.sched_getaffinity(0))[:cores], keeping)
     try:
-        yield from crew.work(deque(jobs), stop)
+        yield from crew.work(deque(Job([(k, configs[k]) for k in job]) for job in jobs), stop)
     finally:
         crew.end()
+
+
+def cores_for(workers: int | None) -> int:
+    """How many processes to use: as many as asked for, or one a core."""
+    there = len(os.sched_getaffinity(0))
+    if workers is not None and not 1 <= workers <= there:
+        raise KlipError(f"workers={workers} must lie between 1 and {there}, the cores there are")
+    return there if workers is None else workers
 
 
 class Job:

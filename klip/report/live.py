@@ -15,20 +15,30 @@ from rich.markup import escape
 from rich.table import Table
 
 from klip.ppo.advance import Progress
+from klip.ppo.config import Config
 from klip.ppo.train import Result
 from klip.shapes import parse
 
 LINE_EVERY = 5.0  # seconds between plain lines
+MANY = 24  # runs beyond which a table has a line for each task and shape
 
 
 class Watch:
-    """Follows runs; `labels` name them, `iterations` is how many each will do."""
+    """Follows runs: their labels, (task and shape) groups, iterations, and expected seconds."""
 
-    def __init__(self, console: Console, labels: Sequence[str], iterations: Sequence[int]) -> None:
-        self.console, self.labels, self.iterations = console, labels, iterations
-        self.rows: list[dict[str, Any]] = [{} for _ in labels]
-        self.status = ["waiting"] * len(labels)
+    def __init__(self, console: Console, configs: Sequence[Config], costs: Sequence[float]) -> None:
+        self.console, self.costs = console, costs
+        briefs = [parse(c.shape).brief for c in configs]
+        several = len({c.task for c in configs}) > 1
+        self.groups = [
+            f"{c.task} {b}" if several else b for c, b in zip(configs, briefs, strict=True)
+        ]
+        self.labels = [f"{g} seed {c.seed}" for g, c in zip(self.groups, configs, strict=True)]
+        self.iterations = [c.iterations for c in configs]
+        self.rows: list[dict[str, Any]] = [{} for _ in configs]
+        self.status = ["waiting"] * len(configs)
         self.began = self.printed = time.monotonic()
+        self.before = 0.0  # the share that was done before it began
         self.live = Live(console=console, refresh_per_second=2) if console.is_terminal else None
 
     def __enter__(self) -> Watch:
@@ -47,8 +57,11 @@ class Watch:
 
     def tell(self, news: Progress) -> None:
         """Take in what is new about a run."""
+        first = not self.rows[news.run]
         self.status[news.run] = news.status
         self.rows[news.run] |= news.row
+        if first:
+            self.before += self._share(news.run)
         for note in news.notes:
             self.say(f"{self.labels[news.run]}: {note}")
         if self.live:
@@ -61,18 +74,24 @@ class Watch:
         """A line that stays."""
         self.console.print(text, markup=False, highlight=False)
 
+    def _share(self, run: int) -> float:
+        """What a run has done so far, as a share of everything."""
+        part = self.rows[run].get("iteration", 0) / self.iterations[run]
+        return float(part * self.costs[run] / sum(self.costs))
+
     def done(self) -> float:
-        """The share of all iterations that is done."""
-        seen = sum(row.get("iteration", 0) for row in self.rows)
-        return float(seen / max(sum(self.iterations), 1))
+        """The share of all work that is done."""
+        return sum(self._share(run) for run in range(len(self.rows)))
 
     def left(self) -> str:
         """How long the rest will take, at the pace so far."""
         share = self.done()
-        if share <= 0:
+        if share <= self.before:
             return "-"
-        seconds = (time.monotonic() - self.began) * (1 - share) / share
-        return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+        pace = (share - self.before) / (time.monotonic() - self.began)
+        seconds = (1 - share) / pace
+        hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
+        return f"{hours}:{minutes:02d}:{int(seconds % 60):02d}"
 
     def speed(self) -> float:
         """Steps per second of all running runs together."""
@@ -90,13 +109,30 @@ class Watch:
         )
 
     def table(self) -> Table:
-        """Every run on a line of its own."""
+        """Every run on a line of its own, or every task and shape where there are many."""
         table = Table(title=self.line(), title_justify="left", box=None)
         for column in ("run", "status", "step", "return", "kill", "KL", "steps/s"):
             table.add_column(column, justify="left" if column in ("run", "status") else "right")
-        for label, status, row in zip(self.labels, self.status, self.rows, strict=True):
-            table.add_row(escape(label), status, *_cells(row))
+        if len(self.labels) <= MANY:
+            for label, status, row in zip(self.labels, self.status, self.rows, strict=True):
+                table.add_row(escape(label), status, *_cells(row))
+            return table
+        for group in dict.fromkeys(self.groups):
+            runs = [i for i, name in enumerate(self.groups) if name == group]
+            states = Counter(self.status[i] for i in runs)
+            told = ", ".join(f"{count} {status}" for status, count in states.items())
+            table.add_row(escape(group), told, *_cells(_mean([self.rows[i] for i in runs])))
         return table
+
+
+def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over runs, where known; the speed is a sum."""
+    found: dict[str, Any] = {}
+    for key in ("step", "return_mean", "kill", "kl", "speed"):
+        known = [row[key] for row in rows if row.get(key) is not None]
+        if known:
+            found[key] = float(np.sum(known) if key == "speed" else np.mean(known))
+    return found
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -104,7 +140,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         value = row.get(key)
         return "-" if value is None else format(value, form)
 
-    return [number("step", ",d"), number("return_mean", ".1f"), number("kill", ".1%"),
+    return [number("step", ",.0f"), number("return_mean", ".1f"), number("kill", ".1%"),
             number("kl", ".4f"), number("speed", ",.0f")]  # fmt: skip
 
 

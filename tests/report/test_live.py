@@ -1,12 +1,16 @@
 """Progress: a table in a terminal, lines elsewhere."""
 
+import dataclasses
 from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
 from klip.ppo.advance import Progress
+from klip.ppo.config import Config
 from klip.report.live import Watch, summary
 
+RUN = Config("CartPole-v1", steps=20480, rollout=2048)
 ROW = {
     "iteration": 5,
     "step": 2560,
@@ -19,7 +23,7 @@ ROW = {
 
 def test_a_terminal_gets_a_table():
     console = Console(force_terminal=True, width=120, record=True)
-    with Watch(console, ["clip seed 0", "clip seed 1"], [10, 10]) as watch:
+    with Watch(console, [RUN, dataclasses.replace(RUN, seed=1)], [1.0, 1.0]) as watch:
         watch.tell(Progress(0, "running", ROW))
         assert watch.done() == 0.25
         assert watch.speed() == 9000.0
@@ -31,7 +35,7 @@ def test_a_terminal_gets_a_table():
 
 def test_a_file_gets_lines(monkeypatch):
     console = Console(force_terminal=False, width=120, record=True)
-    with Watch(console, ["clip seed 0"], [10]) as watch:
+    with Watch(console, [RUN], [1.0]) as watch:
         watch.printed -= 60
         watch.tell(Progress(0, "running", ROW))
         watch.tell(Progress(0, "running", ROW))  # too soon for another line
@@ -53,3 +57,28 @@ def test_the_summary_counts_what_diverged():
     text = console.export_text()
     for part in ("clip", "3", "1 diverged", "450.0", "50.0"):
         assert part in text
+
+
+def test_many_runs_get_a_line_for_each_task_and_shape():
+    """140 lines fit no screen; what was done before does not count for the pace."""
+    runs = [
+        dataclasses.replace(RUN, task=task, seed=seed)
+        for task in ("CartPole-v1", "Hopper-v4")
+        for seed in range(20)
+    ]
+    console = Console(force_terminal=True, width=120, record=True)
+    with Watch(console, runs, [1.0] * 20 + [9.0] * 20) as watch:
+        for run in range(20):
+            watch.tell(Progress(run, "done", {"iteration": 10}))
+        assert watch.done() == pytest.approx(0.1)
+        assert watch.left() == "-"
+        watch.tell(Progress(20, "running", {"iteration": 0}))
+        watch.began -= 100
+        watch.tell(Progress(20, "running", ROW))
+        assert watch.left().startswith("1:05:")  # 0.45 of 20 in 100 s, 17.55 are left
+        table = watch.table()
+    assert table.row_count == 2
+    console.print(table)
+    text = console.export_text()
+    assert "20 done" in text
+    assert "1 running, 19 waiting" in text
