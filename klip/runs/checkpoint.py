@@ -119,7 +119,7 @@ def decode(data: bytes) -> Checkpoint:
     about = _header(data)
     try:
         arrays = load_tensors(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"it is not a safetensors file ({error})") from None
     try:
         found = Checkpoint(

@@ -7,7 +7,7 @@ import pytest
 
 from klip.cli import main
 from klip.errors import KlipError
-from klip.ppo.config import Config
+from klip.ppo.config import Config, digest_of_code
 from klip.ppo.resume import code_in, config_of, read_configs
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
 from tests.runs.folders import make
@@ -76,7 +76,8 @@ def test_code_is_not_executed_unasked(tmp_path, monkeypatch, capsys, fields):
     (tmp_path / "evil.py").write_text("open('executed', 'w').close()\nMine = 5\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    make_run(tmp_path / "runs", config(**fields), 4, (2,))
+    code = digest_of_code(fields["shape"]) if "shape" in fields else ""
+    make_run(tmp_path / "runs", config(code=code, **fields), 4, (2,))
     with pytest.raises(KlipError, match="--run-code"):
         read_configs(tmp_path / "runs")
     assert main(["resume", "runs"]) == 2

@@ -1,0 +1,111 @@
+"""One process at a time trains a run; when it ends, however it ends, the run is free."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from klip.runs import Busy, DiskTrouble
+from klip.runs.lock import Lock, is_locked
+
+
+def test_taken_and_let_go(tmp_path):
+    assert not is_locked(tmp_path)
+    lock = Lock(tmp_path)
+    assert is_locked(tmp_path)
+    with pytest.raises(Busy, match=f"process {os.getpid()} on "):
+        Lock(tmp_path)
+    lock.release()
+    assert not is_locked(tmp_path)
+    Lock(tmp_path).release()
+
+
+def test_reading_does_not_make_a_lock(tmp_path):
+    is_locked(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_gone_with_its_process(tmp_path):
+    """Killed without warning, the file stays and the lock does not."""
+    code = (
+        "import sys, time; from pathlib import Path; from klip.runs.lock import Lock; "
+        "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            assert is_locked(tmp_path)
+            with pytest.raises(Busy, match=f"process {holder.pid} on "):
+                Lock(tmp_path)
+        finally:
+            holder.kill()
+    assert (tmp_path / "lock").exists()
+    assert not is_locked(tmp_path)
+    Lock(tmp_path).release()
+    assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
+
+
+def test_looking_does_not_keep_others_from_taking_it(tmp_path):
+    """`is_locked` holds it for an instant: a trainer must not take that for another trainer."""
+    (tmp_path / "lock").touch()
+    stop = threading.Event()
+
+    def look():
+        while not stop.is_set():
+            is_locked(tmp_path)
+
+    watchers = [threading.Thread(target=look) for _ in range(2)]
+    for watcher in watchers:
+        watcher.start()
+    try:
+        for _ in range(100):
+            Lock(tmp_path).release()
+    finally:
+        stop.set()
+        for watcher in watchers:
+            watcher.join()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"pid": Infinity, "host": 1}', b'{"pid": "x", "host": "y"}', b"\xff",
+     b"[" * 9999],
+)  # fmt: skip
+def test_whoever_holds_it(tmp_path, content):
+    """What stands in the file is only for the message."""
+    lock = Lock(tmp_path)
+    (tmp_path / "lock").write_bytes(content)
+    with pytest.raises(Busy, match="by another process"):
+        Lock(tmp_path)
+    lock.release()
+
+
+def test_a_hostile_host_is_escaped(tmp_path):
+    lock = Lock(tmp_path)
+    (tmp_path / "lock").write_text(json.dumps({"pid": 7, "host": "\x1b[2J\n"}))
+    with pytest.raises(Busy, match="process 7 on") as caught:
+        Lock(tmp_path)
+    assert str(caught.value).isprintable()
+    lock.release()
+
+
+def test_no_handle_is_left_open(tmp_path):
+    """Neither by refusals nor by looking nor by a lock that is none."""
+    lock = Lock(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(Busy):
+            Lock(tmp_path)
+        is_locked(tmp_path)
+    os.mkdir(tmp_path / "b")
+    os.mkfifo(tmp_path / "b" / "lock")
+    assert not is_locked(tmp_path / "b")
+    with pytest.raises(DiskTrouble):
+        Lock(tmp_path / "b")
+    assert len(os.listdir("/proc/self/fd")) == before
+    lock.release()
