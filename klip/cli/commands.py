@@ -11,6 +11,7 @@ import tyro
 
 from klip.cli import experiments, policies, reports, shapes, sinks, training
 from klip.errors import KlipError
+from klip.runs.files import shown
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "shapes": shapes.shapes,
@@ -24,7 +25,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "plans": experiments.plans,
     "resume": training.resume,
     "runs": training.runs,
-    "curves": reports.curves,
+    "report": reports.report,
+    "pack": reports.pack,
     "sync": sinks.sync,
     "eval": policies.evaluate,
     "video": policies.video,
@@ -33,7 +35,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
-def main(args: Sequence[str] | None = None) -> int:
+def run(args: Sequence[str] | None = None) -> int:
     """Run a command; a user's mistake is one line on standard error and exit code 2."""
     try:
         result = tyro.extras.subcommand_cli_from_dict(
@@ -45,11 +47,8 @@ def main(args: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
     except KlipError as error:
-        print(f"klip: {error}", file=sys.stderr)
+        print(f"klip: {shown(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("klip: stopped", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # `klip shapes | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

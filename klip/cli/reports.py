@@ -1,4 +1,4 @@
-"""`klip curves`: what trained."""
+"""`klip report` and `klip pack`: what trained, to look at and to keep."""
 
 from __future__ import annotations
 
@@ -7,24 +7,72 @@ from typing import Annotated
 
 import tyro
 
+from klip.errors import KlipError
 
-def curves(
-    runs: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("runs"),
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("curves.png"),
+Runs = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+
+
+def report(
+    runs: Runs = Path("runs"),
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
+    figures: Path | None = None,
+    page_only: bool = False,
+    watch: bool = False,
+    every: float = 10.0,
 ) -> None:
-    """Draw the learning curves of finished runs, and say which shapes trained to the same bytes.
+    """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
+
+    Args:
+        runs: folder that `klip train` or `klip pack` wrote
+        output: the page; it needs nothing beside it, and no network
+        figures: folder for tables and figures; named as the page, without its suffix, unless given
+        page_only: write the page alone
+        watch: keep the page fresh while runs go on; tables and figures come when all have ended
+        every: seconds between looks, when watching
+
+    """
+    from klip.report import writing
+    from klip.report.study import read_study
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
+    folder = None if page_only else figures or output.with_suffix("")
+    if watch and every <= 0:
+        raise KlipError(f"--every {every:g} must be more than 0 seconds")
+    if watch:
+        print(f"watching {runs}; Ctrl-C ends it")
+        try:
+            study = writing.watch(runs, output, every, lambda text: print(text, flush=True))
+        except KeyboardInterrupt:
+            print("stopped watching")
+            study = read_study(runs)
+    else:
+        study = read_study(runs)
+    written = writing.write_report(study, output, folder)
+    print(f"wrote {written[0]}")
+    for kind in dict.fromkeys(path.suffix for path in written[1:]):
+        names = ", ".join(path.stem for path in written[1:] if path.suffix == kind)
+        print(f"wrote {folder}/*{kind}: {names}")
+
+
+def pack(
+    runs: Runs = Path("runs"),
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("packed"),
+) -> None:
+    """Put the metrics of all runs into a few small files, from which reports can be made.
 
     Args:
         runs: folder that `klip train` wrote
-        output: file to write: png, svg or pdf
+        output: folder to write: runs.json, and a Parquet file a task
 
     """
-    from klip.report.learning import find_runs, identities, learning_curves
-    from klip.report.style import save
+    from klip.report.packing import pack
+    from klip.report.study import read_study
 
-    found = find_runs(runs)
-    save(learning_curves(found), output)
-    for task, first, second, alike, seeds in identities(found):
-        same = f"identical, byte for byte, in {alike} of {seeds} seeds"
-        print(f"{task}: {first} and {second} are {same}")
-    print(f"wrote {output}")
+    study = read_study(runs)
+    if not study.runs:
+        raise KlipError(f"there are no runs in {runs}; `klip train` makes some")
+    made = pack(study, output)
+    for path in made.files:
+        print(f"wrote {path}")
+    print(f"{len(study.runs)} runs in {made.size / 1e6:.1f} MB")

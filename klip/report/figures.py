@@ -1,4 +1,4 @@
-"""The report's figures for paper and slides, as PDF, SVG and PNG: what the paper shows, of our runs.
+"""What the paper shows, of our runs: figures for paper and slides, as PDF, SVG and PNG.
 
 Bytes depend on the study alone.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,7 +27,12 @@ MOST_LINES: Final = 12
 """Lines in a panel; further variants are in the page, where they can be hidden."""
 FAN: Final = ((0, 8, 0.14), (1, 7, 0.2), (2, 6, 0.26), (3, 5, 0.34))
 """Pairs of the nine quantiles 1, 5, 10, 25, 50, 75, 90, 95, 99 %, and how dark their band is."""
-_DASH: Final = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_DASH: Final[dict[str, Any]] = {
+    "solid": "-",
+    "dot": ":",
+    "dashdot": "-.",
+    "longdashdot": (0, (8, 2, 1, 2)),
+}
 
 
 def learning_curves(study: Study, shapes: Sequence[str] = ()) -> Figure | None:
@@ -50,7 +55,7 @@ def learning_curves(study: Study, shapes: Sequence[str] = ()) -> Figure | None:
             found, slot = thinned(found), colours[variant.label]
             hidden = overlaid(found, drawn)
             _published_line(ax, variant, colour(slot))
-            style = (0, (3, 3)) if hidden else _DASH[dash(slot)]
+            style: Any = (0, (3, 3)) if hidden else _DASH[dash(slot)]
             with styled():
                 ax.plot(found.steps, found.mean, color=colour(slot), lw=1.4, ls=style,
                         label=variant.label)  # fmt: skip
@@ -118,7 +123,7 @@ def knob_sweeps(study: Study) -> Figure | None:
     for ax, sweep in zip(axes, found, strict=True):
         with styled():
             for value, row in sweep.points:
-                seen = [run.final for run in row.variant.scored]
+                seen = [run.final for run in row.variant.scored if run.final is not None]
                 ax.plot([value] * len(seen), seen, ls="", marker="o", ms=3, color="#B0B0B0")
                 if row.mean is not None and row.mean.low is not None and row.mean.high is not None:
                     ax.plot([value, value], [row.mean.low, row.mean.high], color=POSITIVE, lw=1.2)

@@ -16,7 +16,7 @@ import numpy as np
 from klip.report.published import settings_differ
 from klip.report.study import Run, Study, label_of, plain, shape_of
 
-FORMS: Final = ("clip", "per-sample", "clip-phi")
+FORMS: Final[tuple[str, ...]] = ("clip", "per-sample", "clip-phi")
 """The three forms of one gradient, each computed by its own route."""
 
 Verdict = Literal["identical", "differs", "open"]
@@ -101,9 +101,7 @@ def _difference(first: str, a: Run, second: str, b: Run) -> str:
     """In words, or nothing: of two ended runs the whole, of others the iterations of both."""
     common = min(a.rows, b.rows)
     for i, names in _parting(a, b, common):
-        told = [
-            f"{name} {_value(a, name, i)} against {_value(b, name, i)}" for name in names[:2]
-        ]
+        told = [f"{name} {_value(a, name, i)} against {_value(b, name, i)}" for name in names[:2]]
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         return f"{second} parts from {first} at iteration {i + 1}: {', '.join(told)}{more}"
     both_ended = a.status == b.status == "done" or (a.rows == b.rows and a.status == b.status)
@@ -111,7 +109,7 @@ def _difference(first: str, a: Run, second: str, b: Run) -> str:
         if a.rows != b.rows:
             return f"{first} has {a.rows} iterations and {second} {b.rows}"
         return f"{second} has the metrics of {first}, but not its parameters and statistics"
-    if a.status == "diverged" and b.status == "done" or b.status == "diverged" and a.status == "done":
+    if {a.status, b.status} == {"done", "diverged"}:
         return f"{first} is {a.status} and {second} is {b.status}"
     return ""
 

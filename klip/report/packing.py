@@ -53,7 +53,8 @@ def pack(study: Study, folder: Path) -> Packed:
         raise KlipError(f"{folder} is not empty and not a packed study: choose another folder")
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    written, about = [], {}
+    written: list[Path] = []
+    about: dict[str, str] = {}
     for task in study.tasks:
         name = _file_name(task, about)
         data = _parquet([(i, run) for i, run in enumerate(study.runs) if run.task == task])
@@ -100,7 +101,7 @@ def _parquet(runs: list[tuple[int, Run]]) -> bytes:
     """Quantiles take a column each, called `beta[0]` and so on."""
     frames = []
     for i, run in runs:
-        found = {"run": np.full(run.rows, i, np.int64)}
+        found: dict[str, Any] = {"run": np.full(run.rows, i, np.int64)}
         for name, column in run.metrics.items():
             if column.ndim == 1:
                 whole = name in _COUNTS and not np.isnan(column).any()

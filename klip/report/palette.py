@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from klip.report.style import SERIES
 from klip.report.study import Study
+from klip.report.style import SERIES
 
 LIGHT: Final = SERIES
 DARK: Final = ("#5AB0F0", "#F58A4B", "#34C79F", "#E6A3CB", "#F2BC4A", "#9AD7F7", "#E8E8E8")
 """The same hues, light enough for a dark ground."""
-DASHES: Final = ("solid", "dash", "dot", "dashdot")
-"""After all colours are used, they come again with another dash."""
+DASHES: Final = ("solid", "dot", "dashdot", "longdashdot")
+"""Once all colours are used they come again with another dash. Plain dashes are not among them:
+they say that a line lies on another."""
 
 
 def slots(study: Study) -> dict[str, int]:

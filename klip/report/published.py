@@ -1,8 +1,8 @@
 """What the paper published, and when ours may be set beside it.
 
-Numbers of Colletti and Holzinger 2026 (CC BY 4.0, github.com/learning-mechanisms/KLip-PPO): Table 1,
-the curves behind its figures, and the peaks of the kill fraction. A comparison is only made where
-the config is the paper's in everything but the seed.
+Numbers of Colletti and Holzinger 2026 (CC BY 4.0, github.com/learning-mechanisms/KLip-PPO):
+Table 1, the curves behind its figures, the peaks of the kill fraction. A comparison is
+made only where the config is the paper's in everything but the seed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TASKS: Final = (
     "Ant-v4", "CartPole-v1", "HalfCheetah-v4", "Hopper-v4", "Humanoid-v4", "LunarLander-v3",
     "Walker2d-v4",
 )  # fmt: skip
-_NO_EFFECT: Final = ("task", "shape", "seed", "per_epoch")
+_NO_EFFECT: Final = ("task", "shape", "seed", "code", "per_epoch")
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,19 @@ def algorithm(shape: str) -> str | None:
     return next((key for key, spelled in PAPER.items() if spelled == shape), None)
 
 
+@functools.cache
+def default_settings() -> Mapping[str, Any]:
+    """Every field of a config at its default, as JSON has it."""
+    return dict(json.loads(json.dumps(dataclasses.asdict(Config(task="")))))
+
+
 def settings_differ(task: str, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings that are not the paper's for this task: ours, and the paper's.
 
     >>> settings_differ("Hopper-v4", {"lr": 1e-3, "gamma": 0.99})
     {'lr': (0.001, 0.0003)}
     """
-    usual = dataclasses.asdict(Config(task=task, **PAPER_TASKS.get(task, {})))
-    usual["hidden"] = list(usual["hidden"])
+    usual = {**default_settings(), **PAPER_TASKS.get(task, {})}
     return {
         name: (value, usual.get(name))
         for name, value in settings.items()
@@ -85,12 +90,12 @@ def settings_differ(task: str, settings: Mapping[str, Any]) -> dict[str, tuple[A
 def why_not_compared(task: str, shape: str, settings: Mapping[str, Any]) -> str:
     """Why nothing published stands beside a variant; nothing where something does."""
     if task not in TASKS:
-        return "the paper has no such task"
+        return "task not in the paper"
     if algorithm(shape) is None:
-        return "the paper has no such shape, or not with this knob"
+        return "not in the paper, or not with this knob"
     differ = settings_differ(task, settings)
     told = ", ".join(f"{name} {_short(a)} (paper: {_short(b)})" for name, (a, b) in differ.items())
-    return f"not the paper's settings: {told}" if told else ""
+    return f"other settings: {told}" if told else ""
 
 
 def published_return(task: str, key: str) -> Published:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.errors import KlipError
-from klip.report.published import PAPER, settings_differ
+from klip.report.published import PAPER, default_settings, settings_differ
 from klip.runs import final_return, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST
 from klip.shapes import Controller, Shape, parse
@@ -67,9 +67,15 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The rest of its config."""
-        own = ("task", "shape", "seed")
-        return {key: value for key, value in self.config.items() if key not in own}
+        """The rest of its config; what it does not name is at its default."""
+        own = ("task", "shape", "seed", "code")
+        whole = {**default_settings(), **self.config}
+        return {key: value for key, value in whole.items() if key not in own}
+
+    @property
+    def code(self) -> str:
+        """A digest of the file that defines its shape, where that is somebody's."""
+        return str(self.config.get("code", ""))
 
     @property
     def rows(self) -> int:
@@ -136,14 +142,15 @@ class Study:
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """All runs, grouped; tasks in order, the paper's shapes before others."""
-        groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+        groups: dict[tuple[str, str, str, str], list[Run]] = defaultdict(list)
         for run in self.runs:
-            groups[run.task, run.shape, repr(sorted(run.settings.items()))].append(run)
+            groups[run.task, run.shape, run.code, repr(sorted(run.settings.items()))].append(run)
         made = []
         for task in self.tasks:
             members = [runs for key, runs in groups.items() if key[0] == task]
             differing = _differing([runs[0].settings for runs in members])
-            made += [_variant(runs, differing) for runs in members]
+            edited = _edited([runs[0] for runs in members])
+            made += [_variant(runs, differing, edited) for runs in members]
         return tuple(sorted(made, key=lambda v: (v.task, _rank(v.shape), v.label)))
 
     def of(self, task: str) -> list[Variant]:
@@ -191,14 +198,22 @@ def plain(value: Any) -> str:
     return "-".join(map(plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _variant(runs: Sequence[Run], differing: Sequence[str]) -> Variant:
+def _variant(runs: Sequence[Run], differing: Sequence[str], edited: set[str]) -> Variant:
     first = runs[0]
     own = [f"{name} {plain(first.settings.get(name))}" for name in differing]
     # What the others share with the paper need not be said of them.
     usual = settings_differ(first.task, first.settings)
     said = [text for name, text in zip(differing, own, strict=True) if name in usual]
+    if first.shape in edited:
+        said.append(f"code {first.code}")
     label = ", ".join([label_of(first.shape), *said])
     return Variant(first.task, first.shape, first.settings, label, tuple(runs))
+
+
+def _edited(runs: Sequence[Run]) -> set[str]:
+    """Shapes whose file was changed between runs."""
+    codes = {(run.shape, run.code) for run in runs}
+    return {shape for shape, code in codes if any(s == shape and c != code for s, c in codes)}
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

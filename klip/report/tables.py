@@ -193,7 +193,7 @@ def as_latex(cells: Mapping[str, Mapping[str, Final]]) -> str:
     heads = [TITLES[key].replace("β", r"$\beta$") for key in PAPER]
     lines = [
         "% Final return, mean ± population std over seeds, last tenth of training.",
-        "% Ours, and below it what Colletti and Holzinger (2026) published; superscript: our seeds.",
+        "% Ours, and below it what Colletti and Holzinger (2026) published, over 5 seeds.",
         r"\begin{tabular}{ll" + "r" * len(PAPER) + "}",
         r"\toprule",
         " & ".join(["Task", "", *heads]) + r" \\",
@@ -201,12 +201,16 @@ def as_latex(cells: Mapping[str, Mapping[str, Final]]) -> str:
     ]
     for task, row in cells.items():
         ours = [_cell(row[key].summary) if key in row else "--" for key in PAPER]
+        counts = sorted({cell.summary.n for cell in row.values() if cell.summary is not None})
+        seeds = (
+            f" ($n = {'$ to $'.join(map(str, counts[:: len(counts) - 1 or 1]))}$)" if counts else ""
+        )
         theirs = [_cell(published_return(task, key)) for key in PAPER]
-        lines.append(" & ".join([latex(task.split("-")[0]), "ours", *ours]) + r" \\")
+        lines.append(" & ".join([latex(task.split("-")[0]), f"ours{seeds}", *ours]) + r" \\")
         lines.append(" & ".join(["", "paper", *theirs]) + r" \\")
     if not cells:
         lines.append(
-            rf"\multicolumn{{{len(PAPER) + 2}}}{{l}}{{No finished runs with the paper's config.}} \\"
+            rf"\multicolumn{{{len(PAPER) + 2}}}{{l}}{{No finished runs of the paper's.}} \\"
         )
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
@@ -235,8 +239,7 @@ def returns_as_latex(rows: Sequence[Final]) -> str:
 def _cell(value: Summary | Published | None) -> str:
     if value is None:
         return "--"
-    seeds = f"^{{{value.n}}}" if isinstance(value, Summary) else ""
-    return rf"${value.mean:.0f} \pm {value.std:.0f}{seeds}$"
+    return rf"${value.mean:.0f} \pm {value.std:.0f}$"
 
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {

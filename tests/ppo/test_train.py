@@ -6,9 +6,9 @@ import pytest
 
 import klip
 from klip.cli import main
-from klip.errors import KlipError
 from klip.ppo.train import plan
-from klip.report.learning import find_runs, identities, learning_curves
+from klip.report.identities import comparisons
+from klip.report.study import read_study
 
 SMALL = {"rollout": 32, "steps": 384, "minibatch": 24, "epochs": 3}
 
@@ -35,11 +35,10 @@ def test_one_worker_or_two(tmp_path):
     )
     assert [news.status for news in heard] == ["done"] * 6
     assert files(again) == files(one)
-    pairs = identities(find_runs(tmp_path / "one"))
-    assert [(task, {a, b}, alike, seeds) for task, a, b, alike, seeds in pairs] == [
-        ("CartPole-v1", {"clip", "per-sample"}, 2, 2)
+    seeds = comparisons(read_study(tmp_path / "one"))
+    assert [(c.seed, list(c.runs), c.verdict) for c in seeds] == [
+        (seed, ["clip", "per-sample"], "identical") for seed in range(2)
     ]
-    learning_curves(find_runs(tmp_path / "one"))
 
 
 def test_the_command(tmp_path, capsys):
@@ -61,7 +60,7 @@ def test_the_command(tmp_path, capsys):
         assert key in rows[0]
     assert len(rows[0]["beta"]) == 9
     assert json.loads((path / "status.json").read_text())["status"] == "done"
-    assert main(["curves", str(out), "-o", str(tmp_path / "curves.svg")]) == 0
+    assert main(["report", str(out), "-o", str(tmp_path / "report.html"), "--page-only"]) == 0
 
 
 def test_a_run_that_diverges_is_reported(tmp_path, capsys):
@@ -96,11 +95,6 @@ def test_mistakes_are_told_before_anything_starts(args, message, tmp_path, capsy
     assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "never").exists()
-
-
-def test_nothing_to_draw(tmp_path):
-    with pytest.raises(KlipError, match="no finished runs"):
-        find_runs(tmp_path)
 
 
 def test_a_plan_varies_seeds_fastest():
