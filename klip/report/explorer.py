@@ -57,7 +57,7 @@ COMPOSED: Final = (
 """One composition with each gate, threshold and operator, beside the catalogue."""
 
 START: Final = ("clip", "ramp")
-"""What A and B show at first, where they are there."""
+"""What A and B show at first; without these the first two shapes."""
 
 _DARK_MAP: Final = (
     "#FFD9A0", "#FDB863", "#E08214", "#A85A0C", "#5E3510",
@@ -103,24 +103,18 @@ def explorer_parts(shapes: Sequence[Shape | Controller] | None = None) -> Parts:
     data = {
         "shapes": entries,
         "context": {name: control | {"name": name} for name, control in _FACTS.items()},
-        "start": [_index(entries, name, i) for i, name in enumerate(START)],
+        "start": _start([entry["title"] for entry in entries]),
         "ratios": RATIOS,
         "advantages": ADVANTAGES,
     }
-    js = _template("explorer.js").replace("@DATA@", _json(data)).replace("@CODE@", ",\n".join(code))
-    markup = _template("explorer.html").replace("<!--left out-->", _left_out(left_out))
-    return Parts(markup, _css(), js, left_out)
+    js = _filled("explorer.js", DATA=_json(data), CODE=",\n".join(code))
+    return Parts(_filled("explorer.html", LEFT_OUT=_left_out(left_out)), _css(), js, left_out)
 
 
 def explorer_page(shapes: Sequence[Shape | Controller] | None = None) -> str:
     """The explorer as one HTML page, readable without a network."""
     parts = explorer_parts(shapes)
-    return (
-        _template("explorer_page.html")
-        .replace("@CSS@", parts.css)
-        .replace("@HTML@", parts.html)
-        .replace("@JS@", parts.js)
-    )
+    return _filled("explorer_page.html", CSS=parts.css, HTML=parts.html, JS=parts.js)
 
 
 def title_of(value: Value) -> str:
@@ -162,9 +156,10 @@ def _unique(title: str, taken: Sequence[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
-def _index(entries: Sequence[Mapping[str, Any]], title: str, otherwise: int) -> int:
-    titles = [entry["title"] for entry in entries]
-    return titles.index(title) if title in titles else min(otherwise, max(len(titles) - 1, 0))
+def _start(titles: Sequence[str]) -> list[int]:
+    if all(name in titles for name in START):
+        return [titles.index(name) for name in START]
+    return [0, min(1, len(titles) - 1)]
 
 
 def _entry(value: Shape | Controller, title: str, code: list[str]) -> dict[str, Any]:
@@ -174,18 +169,7 @@ def _entry(value: Shape | Controller, title: str, code: list[str]) -> dict[str, 
     if isinstance(value, Controller):
         value = value.shape_at(value.init())
         note = f"A controller: it starts as {value}, which is what is drawn."
-    variants = [
-        {
-            "choice": choice,
-            "spelling": _spelling(shape),
-            "parameters": [_control(*found) for found in _numbers(shape)],
-            "needs": sorted(shape.needs),
-            "code": _add(code, _function(shape)),
-            "edges": _add(code, _edges(shape)),
-        }
-        for choice, shape in _variants(value)
-    ]
-    own = next(i for i, (_, shape) in enumerate(_variants(value)) if shape == value)
+    found = _variants(value)
     composed = isinstance(about, (Gated, Sum, BySign)) or any(
         isinstance(part, Value) for part in about.parameters.values()
     )
@@ -196,14 +180,26 @@ def _entry(value: Shape | Controller, title: str, code: list[str]) -> dict[str, 
         "reference": about.reference,
         "formula": _formulas(about),
         "note": note,
-        "variants": variants,
-        "own": own,
+        "variants": [_variant(choice, shape, code) for choice, shape in found],
+        "own": next(i for i, (_, shape) in enumerate(found) if shape == value),
     }
 
 
-def _add(code: list[str], function: str | None) -> int | None:
-    if function is None:
-        return None
+def _variant(choice: dict[str, str], shape: Shape, code: list[str]) -> dict[str, Any]:
+    function, edges = _function(shape), _edges(shape)
+    return {
+        "choice": choice,
+        "spelling": _spelling(shape),
+        "parameters": [_control(*found) for found in _numbers(shape)],
+        "needs": sorted(shape.needs),
+        "code": _add(code, function),
+        "weighs": "o[2] =" in function,
+        "edges": None if edges is None else _add(code, edges),
+    }
+
+
+def _add(code: list[str], function: str) -> int:
+    """Where a function stands in `code`, added if it is not there yet."""
     if function not in code:
         code.append(function)
     return code.index(function)
@@ -221,8 +217,8 @@ def _variants(shape: Shape) -> list[tuple[dict[str, str], Shape]]:
         low = shape.eps if shape.low is None else shape.low
         high = shape.eps if shape.high is None else shape.high
         options.append([
-            ("band", "eps", {"eps": low, "low": None, "high": None}),
-            ("band", "low, high", {"eps": None, "low": low, "high": high}),
+            ("band", "equal sides", {"eps": low, "low": None, "high": None}),
+            ("band", "two sides", {"eps": None, "low": low, "high": high}),
         ])  # fmt: skip
     return [
         (
@@ -347,10 +343,12 @@ what a field follows until it is given a value; the old log-probability is set a
 assert _FACTS.keys() == CONTEXT_FIELDS.keys()
 
 
-def _spelling(shape: Shape) -> str:
-    """What a command takes for this shape, with {path} for each number; without folders."""
-    spelled = str(with_numbers(shape, {path: f"{{{path}}}" for path in numbers(shape)}))
-    return re.sub(r"[^\s(]*/", "", spelled)
+def _spelling(shape: Shape) -> list[str]:
+    """What a command takes for this shape, without folders: texts, and between them paths."""
+    start, end = "\ue000", "\ue001"
+    slots = {path: f"{start}{path}{end}" for path in numbers(shape)}
+    spelled = re.sub(r"[^\s(]*/", "", str(with_numbers(shape, slots)))
+    return re.split(f"{start}(.*?){end}", spelled)
 
 
 def _formulas(value: Value) -> list[tuple[str, str]]:
@@ -375,21 +373,13 @@ def _left_out(left_out: Mapping[str, str]) -> str:
 
 
 def _css() -> str:
-    css = _template("explorer.css")
-    light = ", ".join(to_hex(style.BETA_MAP(i / 10)) for i in range(11))
-    for name, colour in {
-        "BAND": style.BAND,
-        "POSITIVE": style.POSITIVE,
-        "NEGATIVE": style.NEGATIVE,
-        "NEUTRAL": style.NEUTRAL,
-        "KILL": style.KILL,
-        "PASS": style.PASS,
-        "IN": style.IN,
-        "LIGHT_MAP": light,
-        "DARK_MAP": ", ".join(_DARK_MAP),
-    }.items():
-        css = css.replace(f"@{name}@", colour)
-    return css
+    stops = style.BETA_MAP.resampled(11)
+    light = ", ".join(to_hex(stops(i)) for i in range(11))
+    return _filled(
+        "explorer.css", LIGHT_MAP=light, DARK_MAP=", ".join(_DARK_MAP), BAND=style.BAND,
+        POSITIVE=style.POSITIVE, NEGATIVE=style.NEGATIVE, NEUTRAL=style.NEUTRAL,
+        KILL=style.KILL, PASS=style.PASS, IN=style.IN,
+    )  # fmt: skip
 
 
 def _json(data: Any) -> str:
@@ -398,5 +388,7 @@ def _json(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _template(name: str) -> str:
-    return resources.files("klip.report").joinpath("templates", name).read_text("utf-8")
+def _filled(template: str, **blanks: str) -> str:
+    """A template with its @BLANKS@ filled, in one pass: what fills one may look like another."""
+    text = resources.files("klip.report").joinpath("templates", template).read_text("utf-8")
+    return re.sub(r"@([A-Z_]+)@", lambda match: blanks[match[1]], text)

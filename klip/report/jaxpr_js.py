@@ -61,25 +61,34 @@ def javascript(
     function: Callable[..., Sequence[Any]],
     samples: Sequence[str],
     numbers: Sequence[str],
-    results: Sequence[str],
+    out: str,
 ) -> str:
-    """The statements that set `results` to what `function` returns, sample by sample.
+    """The statements that set `out[0]`, `out[1]`, ... to what `function` returns for one sample.
 
     `samples` and `numbers` are the names, in JavaScript, of its arguments: of those that differ
     from sample to sample, and of the parameters, in this order.
 
-    >>> javascript(lambda w, eps: [jax.numpy.where(w > 1 + eps, 0.0, w)], ["w"], ["e"], ["m"])
-    'm = (w > (1 + e)) ? 0 : w;'
-    >>> javascript(lambda w: [w - w.mean()], ["w"], [], ["m"])
+    >>> javascript(lambda w, eps: [jax.numpy.where(w > 1 + eps, 0.0, w)], ["w"], ["e"], "m")
+    'm[0] = (w > (1 + e)) ? 0 : w;'
+    >>> javascript(lambda w: [w - w.mean()], ["w"], [], "m")
     Traceback (most recent call last):
     klip.errors.KlipError: cannot write reduce_sum as JavaScript: only what acts on each sample alone can be
     """  # noqa: E501
     with jax.enable_x64(True):
         arguments = [np.zeros(BATCH)] * len(samples) + [np.float64(0.0)] * len(numbers)
-        traced = jax.make_jaxpr(lambda *xs: tuple(function(*xs)))(*arguments)
+        try:
+            traced = jax.make_jaxpr(lambda *xs: tuple(function(*xs)))(*arguments)
+        except KlipError:
+            raise
+        except Exception as error:  # anything that a user's code may raise
+            line = str(error).strip().split("\n")[0]
+            raise KlipError(
+                f"JAX cannot trace it ({type(error).__name__}: {line}); "
+                "write it with the functions of klip.shapes"
+            ) from error
     code = _Code()
     atoms = code.closed(traced, [*samples, *numbers])
-    return code.write(dict(zip(results, atoms, strict=True)))
+    return code.write({f"{out}[{i}]": atom for i, atom in enumerate(atoms)})
 
 
 def number(x: Any) -> str:
@@ -107,9 +116,7 @@ class _Code:
     def closed(self, closed: ClosedJaxpr, arguments: Sequence[str]) -> list[str]:
         return self.inline(closed.jaxpr, [_constant(c) for c in closed.consts], arguments)
 
-    def inline(
-        self, jaxpr: Jaxpr, constants: Sequence[str], arguments: Sequence[str]
-    ) -> list[str]:
+    def inline(self, jaxpr: Jaxpr, constants: Sequence[str], arguments: Sequence[str]) -> list[str]:
         """The atoms of a jaxpr's results, its operations added to these."""
         known: dict[Any, str] = dict(zip(jaxpr.constvars, constants, strict=True))
         known |= dict(zip(jaxpr.invars, arguments, strict=True))
