@@ -2,6 +2,6 @@
 
 import sys
 
-from klip.cli.commands import main
+from klip.cli import main
 
 sys.exit(main())

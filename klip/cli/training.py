@@ -20,6 +20,7 @@ from klip.errors import KlipError
 from klip.ppo.advance import CHECKPOINT_EVERY, Keeping
 from klip.ppo.config import Config
 from klip.ppo.train import Runner
+from klip.runs.files import shown
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
@@ -133,7 +134,7 @@ def runs(
         screen.print(runs_table(found, folder))
         for run in found:
             for note in run["notes"]:
-                screen.print(f"{escape(run['path'])}: {escape(note)}", style="yellow")
+                screen.print(escape(shown(f"{run['path']}: {note}")), style="yellow")
     return 1 if any(run["status"] == "damaged" for run in found) else 0
 
 

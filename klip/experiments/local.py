@@ -37,7 +37,7 @@ def estimate(configs: Sequence[Config], keeping: Keeping, cores: int, where: str
 def duration(seconds: float) -> str:
     """A time as people say it.
 
-    >>> duration(42), duration(150), duration(9000)
+    >>> duration(42), duration(160), duration(9000)
     ('42 s', '3 min', '2 h 30 min')
     """
     if seconds < 90:

@@ -72,7 +72,7 @@ class Plan:
 def shipped_plans() -> dict[str, Path]:
     """The plans that come with Klip, by name."""
     folder = Path(str(files("klip.experiments") / "plans"))
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    return {path.stem: path for path in sorted(folder.glob("*.toml"), key=lambda p: p.stem)}
 
 
 def read_plan(name: str | Path) -> Plan:

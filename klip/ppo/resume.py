@@ -26,7 +26,12 @@ def read_configs(folder: Path, run_code: bool = False) -> tuple[Path, list[Confi
         raise KlipError(f"there are no runs in {folder}; `klip train` makes some")
     for path in paths:
         record = read_run(path)
-        root = path.resolve().parents[2]
+        above = path.resolve().parents
+        if len(above) < 3:
+            raise KlipError(
+                f"{path} is not below <out>/<task>/<shape>, where runs lie: move it there"
+            )
+        root = above[2]
         roots.add(root)
         if record.status in ("done", "diverged") and not record.notes:
             continue

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import multiprocessing
+import multiprocessing.resource_tracker as resource_tracker
 import os
 import signal
 import threading
@@ -110,7 +111,12 @@ class Worker:
             self.process: BaseProcess = context.Process(
                 target=_work, args=(json.dumps(fields), about, core, theirs), daemon=True
             )
-            self.process.start()
+            resource_tracker.ensure_running()  # or it would inherit the blocked signal for good
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:  # Ctrl-C is for the parent, also while the process is still importing
+                self.process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         finally:
             for name, value in saved.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -194,6 +200,7 @@ class Crew:
 def _work(jobs: str, about: str, core: int, pipe: Connection) -> None:
     """The life of a worker: pin, then train its cohort, watching the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then asks us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     os.sched_setaffinity(0, {core})

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from klip.errors import KlipError
 from klip.runs import read_run, run_paths
+from klip.runs.files import shown
 
 _COLOURS = {"done": "green", "running": "cyan", "stopped": "yellow"}
 
@@ -55,7 +56,7 @@ def _entry(path: Path) -> dict[str, Any]:
 
 def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> Table:
     """The list for a person."""
-    title = f"{len(found)} run{'s' if len(found) > 1 else ''} in {folder}"
+    title = f"{len(found)} run{'s' if len(found) > 1 else ''} in {shown(str(folder))}"
     table = Table(title=escape(title), title_justify="left", box=None)
     right = ("seed", "progress", "step", "return")
     for column in ("task", "shape", "seed", "status", "progress", "step", "return", "id", "why"):
@@ -69,6 +70,6 @@ def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> Table:
         table.add_row(
             escape(str(run["task"] or "?")), escape(str(run["shape"] or "?")), str(run["seed"]),
             f"[{colour}]{run['status']}[/]", f"{run['progress']:.0%}", f"{run['step']:,}", value,
-            run["id"], escape(run["reason"]),
+            run["id"], escape(shown(run["reason"])),
         )  # fmt: skip
     return table

@@ -147,7 +147,6 @@ def test_a_read_only_folder(small_disk, true, capsys):
     assert "100%" in capsys.readouterr().out
 
 
-@pytest.mark.xfail(reason="importing klip.cli is not guarded: Ctrl-C there is a traceback")
 def test_ctrl_c_while_it_is_still_being_loaded(tmp_path):
     process = start(*SMALL, "--out", tmp_path / "runs")
     time.sleep(0.25)
@@ -156,7 +155,6 @@ def test_ctrl_c_while_it_is_still_being_loaded(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.xfail(reason="a worker ignores Ctrl-C only after its imports")
 def test_ctrl_c_while_its_worker_is_still_being_loaded(tmp_path):
     process = start(*SMALL, "--out", tmp_path / "runs")
     wait_for(lambda: len(in_session(process.pid)) > 2, process)  # multiprocessing has one, too

@@ -129,7 +129,6 @@ def hostile_folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.xfail(reason="`klip runs` prints paths as they are", strict=True)
 def test_control_characters_in_names_of_folders(tmp_path, capsys):
     folder = hostile_folder(tmp_path / "plain")
     assert main(["runs", str(folder)]) == 0
