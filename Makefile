@@ -6,14 +6,12 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: quickstart test figures clean
 
-quickstart: .venv/.core  ## check the theorems, train the paper's variants, draw the pictures
+quickstart: .venv/.core  ## check the theorems, train the paper's variants, write the page
 	$(BIN)/klip verify
 	$(BIN)/klip train CartPole-v1 --shape clip per-sample 'kl(b=1)' adaptive-kl --seeds 5 --out quickstart/runs
 	$(BIN)/klip train Hopper-v4 --shape clip per-sample --seeds 1 --steps 204800 --out quickstart/runs
-	$(BIN)/klip curves quickstart/runs -o quickstart/curves.png
-	$(BIN)/klip figures -o quickstart
-	$(BIN)/klip show clip ramp spo sapo -o quickstart/shapes.png
-	@echo "The pictures are in quickstart/; start with quickstart/curves.png and quickstart/shapes.png"
+	$(BIN)/klip report quickstart/runs -o quickstart/report.html
+	@echo "Open quickstart/report.html: tables, curves, the identity run by run, and an explorer of all shapes"
 
 test: .venv/.dev  ## style, types, tests
 	$(BIN)/ruff check .
