@@ -214,7 +214,7 @@ function control(id, label, value, {low, high, step, above = null, at_least = nu
     set(x);
   });
   slider.value = value;
-  const name = label.split(".").flatMap((bit, i) => i ? [".", h("wbr"), bit] : [bit]);
+  const name = label.split(/(?<=[._])/).flatMap(bit => [bit, h("wbr")]);
   const row = h("div", {class: "kx-control"}, h("label", {for: id}, ...name), slider, box);
   return {row, show, slider, box};
 }
