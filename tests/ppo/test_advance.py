@@ -128,6 +128,19 @@ def test_an_environment_in_trouble(kind, normalise, tmp_path):
     assert reason.split(" at ")[0] in again[-1].reason
 
 
+def test_an_environment_that_cannot_be_brought_back(tmp_path):
+    """It trains, but once stopped it is refused with a message, and nothing of it is lost."""
+    c = config(troubled.task("forgetful"), **SMALL)
+    assert train([c], tmp_path / "whole")[-1].status == "done"
+    train([c], tmp_path, after(60))
+    before = files([c], tmp_path)
+    told = train([c], tmp_path)
+    assert told[-1].status == "failed"
+    assert "cannot go on from iteration 2" in told[-1].reason
+    assert "is not deterministic" in told[-1].reason
+    assert files([c], tmp_path) == before
+
+
 def test_a_mended_environment_goes_on(tmp_path, monkeypatch):
     """What failed is tried again from where it was, and ends as if nothing had happened."""
     c = config(troubled.task("step"), seed=troubled.UNLUCKY, **SMALL)

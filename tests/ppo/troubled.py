@@ -1,5 +1,7 @@
 """Environments that get into trouble in one episode of one run: module:Trouble-<kind>-v0."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -53,5 +55,17 @@ def task(kind):
     return f"{MODULE}:Trouble-{kind}-v0"
 
 
+class Forgetful(Walk):
+    """Its episodes are not a function of the seed and the actions."""
+
+    resets = itertools.count()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at += 1e-9 * next(self.resets)
+        return self._see(), {}
+
+
+gymnasium.register("Trouble-forgetful-v0", Forgetful)
 for kind in KINDS:
     gymnasium.register(f"Trouble-{kind}-v0", Walk, kwargs={"trouble": kind})

@@ -1,0 +1,81 @@
+"""Are both cores busy to the end of a plan? Simulated for the paper's, measured on a short one.
+
+    python benchmarks/schedule.py
+
+The simulation takes the measured cost of each task's steps. The measured plan is a short one of
+unequal tasks; a core is busy while a process that trains lives on it. Writes
+benchmarks/results/schedule.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from klip.experiments import read_plan, schedule
+from klip.experiments.local import here_in_order
+from klip.ppo import workers
+from klip.ppo.advance import Keeping
+from klip.ppo.train import train_all
+
+RESULT = Path(__file__).parent / "results" / "schedule.json"
+PLAN = """
+seeds = 3
+[[runs]]
+tasks = ["HalfCheetah-v4"]
+shapes = ["clip", "kl(b=1)"]
+config = { steps = 143_360 }
+[[runs]]
+tasks = ["Hopper-v4"]
+shapes = ["clip", "per-sample"]
+config = { steps = 81_920 }
+[[runs]]
+tasks = ["CartPole-v1"]
+shapes = ["clip", "per-sample", "spo"]
+"""
+LIMIT = 0.95
+
+
+def main() -> int:
+    cores = len(os.sched_getaffinity(0))
+    found: dict[str, object] = {"cores": cores}
+    for name in ("paper", "paper-sweeps"):
+        planned = schedule(read_plan(name).configs, cores)
+        found[f"{name}: simulated"] = {"hours": round(planned.seconds / 3600, 2),
+                                       "busy": round(planned.busy, 4)}  # fmt: skip
+    alive: list[float] = []
+    start, end = workers.Worker.__init__, workers.Crew._ended
+
+    def started(worker, *args):
+        worker.began = time.monotonic()
+        start(worker, *args)
+
+    def ended(crew, worker, *args):
+        alive.append(time.monotonic() - worker.began)
+        yield from end(crew, worker, *args)
+
+    workers.Worker.__init__, workers.Crew._ended = started, ended
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "short.toml"
+        path.write_text(PLAN, encoding="utf-8")
+        configs = read_plan(path).configs
+        planned = schedule(configs, cores)
+        began = time.monotonic()
+        results = train_all(configs, Keeping(Path(folder) / "runs"), here_in_order(cores))
+        seconds = time.monotonic() - began
+    assert all(result.status == "done" for result in results)
+    busy = sum(alive) / (cores * seconds)
+    found["a short plan"] = {"runs": len(configs), "cohorts": len(alive),
+                             "expected seconds": round(planned.seconds, 1),
+                             "seconds": round(seconds, 1), "busy": round(busy, 4)}  # fmt: skip
+    RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=2))
+    return 0 if busy >= LIMIT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
