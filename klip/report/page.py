@@ -144,17 +144,23 @@ def _assets(drawn: Mapping[str, charts.Chart], refresh: float | None) -> dict[st
     """Style, scripts and data: all that other pages fetch."""
     from plotly.offline import get_plotlyjs
 
-    from klip.report.explorer import explorer_parts
-
     own = files("klip.report") / "templates"
-    explorer = explorer_parts()
     return {
         "css": Markup((own / "report.css").read_text(encoding="utf-8")),
         "js": Markup((own / "report.js").read_text(encoding="utf-8")),
         "plotly": Markup(get_plotlyjs()),
-        "explorer": {name: Markup(getattr(explorer, name)) for name in ("html", "css", "js")},
+        "explorer": _explorer(),
         "data": embed({"light": LIGHT, "dark": DARK, "charts": drawn, "refresh": refresh}),
     }
+
+
+@functools.cache
+def _explorer() -> Mapping[str, Markup]:
+    """Compiled once a process: a page that is kept fresh does not wait for it each time."""
+    from klip.report.explorer import explorer_parts
+
+    parts = explorer_parts()
+    return {name: Markup(getattr(parts, name)) for name in ("html", "css", "js")}
 
 
 def _keep(drawn: dict[str, charts.Chart], id: str, chart: charts.Chart) -> dict[str, Any]:
@@ -168,7 +174,8 @@ def _task(
     """All that is shown of one task."""
     place = study.tasks.index(task)
     members = study.of(task)
-    about: dict[str, Any] = {"name": task, "rows": [r for r in rows if r.variant.task == task]}
+    about: dict[str, Any] = dict.fromkeys(("learning", "partition", "beta", "peak"))
+    about |= {"name": task, "rows": [r for r in rows if r.variant.task == task]}
     shared = settings_differ(task, members[0].settings)
     for variant in members[1:]:
         other = settings_differ(task, variant.settings)
@@ -185,7 +192,7 @@ def _task(
             about[kind] = _keep(drawn, f"{kind}-{place}", chart) | {"lines": _legend(chart)}
             if isinstance(made, tuple):
                 about[kind]["variant"] = made[1]
-    if "partition" in about:
+    if about["partition"]:
         about["peak"] = _peak(task, drawn[about["partition"]["id"]], about["partition"]["variant"])
     return about
 
