@@ -42,11 +42,11 @@ KINDS = ("worker", "parent", "group", "checkpoint")
 def command(task: str, seed: int, out: Path, every: float) -> list[str]:
     """Two shapes with two seeds, so that both cores have a cohort of two."""
     code = (
-        "import sys; from klip.ppo.advance import Keeping; from klip.ppo.train import plan;"
+        "import sys; from klip.ppo.advance import Keeping; from klip.ppo.train import here, plan;"
         "from klip.cli.training import follow; import json, pathlib;"
         "task, seed, out, every, fields = json.loads(sys.argv[1]);"
         "made = plan(task, ['clip', 'adaptive-kl'], [seed, seed + 1], **fields);"
-        "sys.exit(follow(made, Keeping(pathlib.Path(out), every), None))"
+        "sys.exit(follow(made, Keeping(pathlib.Path(out), every), here()))"
     )
     given = TASKS[task]
     fields = {k.removeprefix("--"): int(v) for k, v in zip(given[::2], given[1::2], strict=True)}
@@ -54,10 +54,10 @@ def command(task: str, seed: int, out: Path, every: float) -> list[str]:
 
 
 def start(task: str, seed: int, out: Path, every: float) -> subprocess.Popen[bytes]:
-    log = (out.parent / f"{out.name}.log").open("ab")
-    return subprocess.Popen(
-        command(task, seed, out, every), start_new_session=True, stdout=log, stderr=log
-    )
+    with (out.parent / f"{out.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            command(task, seed, out, every), start_new_session=True, stdout=log, stderr=log
+        )
 
 
 def members(group: int) -> list[int]:
