@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -45,9 +46,9 @@ def report(
             study = writing.watch(runs, output, every, lambda text: print(text, flush=True))
         except KeyboardInterrupt:
             print("stopped watching")
-            study = read_study(runs)
+            study = read_study(runs, workers=os.cpu_count() or 1)
     else:
-        study = read_study(runs)
+        study = read_study(runs, workers=os.cpu_count() or 1)
     written = writing.write_report(study, output, folder)
     print(f"wrote {written[0]}")
     for kind in dict.fromkeys(path.suffix for path in written[1:]):
@@ -69,7 +70,7 @@ def pack(
     from klip.report.packing import pack
     from klip.report.study import read_study
 
-    study = read_study(runs)
+    study = read_study(runs, workers=os.cpu_count() or 1)
     if not study.runs:
         raise KlipError(f"there are no runs in {runs}; `klip train` makes some")
     made = pack(study, output)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from klip.report.figures import FAN, clip_runs, is_log, per_sample_runs
 from klip.report.learning import Band, band, overlaid, thinned
-from klip.report.palette import dash, slots
+from klip.report.palette import dash, on_another, slots
 from klip.report.published import (
     algorithm,
     published_curve,
@@ -39,14 +39,13 @@ def learning_chart(study: Study, task: str) -> Chart | None:
         if found is None:
             continue
         found, slot = thinned(found), colours[variant.label]
-        hidden = overlaid(found, drawn)
+        below = overlaid(found, drawn)
         drawn.append(found)
         at_first = variant.label in shown
         series += _published(variant, slot, at_first)
-        line = _line(variant.label, slot, found, band=not hidden)
-        series.append(
-            {**line, "dash": "dash" if hidden else dash(slot), "over": hidden, "shown": at_first}
-        )
+        line = _line(variant.label, slot, found, band=not below)
+        line["dash"] = "{}px,{}px".format(*on_another(below)) if below else dash(slot)
+        series.append({**line, "shown": at_first})
     if not drawn:
         return None
     return {"kind": "lines", "y": "episode return", "file": f"learning-{task}", "series": series}

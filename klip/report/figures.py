@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from klip.report.learning import Band, band, overlaid, thinned
-from klip.report.palette import colour, dash, slots
+from klip.report.palette import colour, dash, on_another, slots
 from klip.report.published import algorithm, published_curve, published_peak_kill, why_not_compared
 from klip.report.show import show
 from klip.report.study import Study, Variant, shape_of
@@ -53,13 +53,13 @@ def learning_curves(study: Study, shapes: Sequence[str] = ()) -> Figure | None:
             if found is None:
                 continue
             found, slot = thinned(found), colours[variant.label]
-            hidden = overlaid(found, drawn)
+            below = overlaid(found, drawn)
             _published_line(ax, variant, colour(slot))
-            style: Any = (0, (3, 3)) if hidden else _DASH[dash(slot)]
+            style: Any = (0, _points(below)) if below else _DASH[dash(slot)]
             with styled():
                 ax.plot(found.steps, found.mean, color=colour(slot), lw=1.4, ls=style,
                         label=variant.label)  # fmt: skip
-                if not hidden:
+                if not below:
                     _band(ax, found, colour(slot))
             drawn.append(found)
         _finish(ax, task, "episode return")
@@ -215,6 +215,11 @@ def _grid(count: int) -> tuple[Figure, list[Axes]]:
     with styled():
         fig = figure(3.6 * columns, 2.7 * rows)
         return fig, [fig.add_subplot(rows, columns, i + 1) for i in range(count)]
+
+
+def _points(below: int) -> tuple[float, float]:
+    on, off = on_another(below)
+    return on / 4, off / 4
 
 
 def _band(ax: Axes, found: Band, shade: str) -> None:

@@ -68,9 +68,9 @@ def thinned(band: Band, most: int = MOST_POINTS) -> Band:
     return Band(band.steps[keep], band.mean[keep], band.std[keep], band.seeds[keep])
 
 
-def overlaid(band: Band, others: Sequence[Band]) -> bool:
-    """Whether one of the others lies exactly under it."""
-    return any(
+def overlaid(band: Band, others: Sequence[Band]) -> int:
+    """How many of the others lie exactly under it."""
+    return sum(
         band.mean.shape == other.mean.shape and np.array_equal(band.mean, other.mean)
         for other in others
     )

@@ -202,7 +202,7 @@ def _legend(chart: charts.Chart) -> list[dict[str, Any]]:
     published = {line["label"] for line in chart.get("series", ()) if line.get("published")}
     return [
         {"label": line["label"], "slot": line["slot"], "shown": line["shown"],
-         "over": line.get("over", False), "published": line["label"] in published}
+         "published": line["label"] in published}
         for line in lines
     ]  # fmt: skip
 

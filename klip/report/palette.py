@@ -31,6 +31,15 @@ def colour(slot: int) -> str:
     return LIGHT[slot % len(LIGHT)]
 
 
+def on_another(below: int) -> tuple[int, int]:
+    """Dashes of a line that lies on `below` others: on and off, so that each of them shows.
+
+    >>> on_another(1), on_another(2)
+    ((12, 12), (6, 18))
+    """
+    return 12 // below or 1, 24 - (12 // below or 1)
+
+
 def dash(slot: int) -> str:
     """How its line is dashed."""
     return DASHES[slot // len(LIGHT) % len(DASHES)]

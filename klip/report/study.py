@@ -10,19 +10,23 @@ Nothing of a run is executed: a shape or task that is somebody's code is only na
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from klip.errors import KlipError
 from klip.report.published import PAPER, default_settings, settings_differ
-from klip.runs import final_return, read_run, run_paths
+from klip.runs import Record, final_return, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST
 from klip.shapes import Controller, Shape, parse
 
@@ -228,17 +232,19 @@ def _rank(shape: str) -> tuple[int, str]:
 
 # -- from folders of runs -------------------------------------------------------------------------
 
+MANY: Final = 60
+"""Runs from which on it pays to read them in several processes."""
+
 Stamp = tuple[tuple[int, int], ...]
 Known = dict[Path, tuple[Stamp, Run]]
 """Runs as read before, and what their files looked like then."""
 
 
-def read_study(
-    folder: Path, known: Known | None = None, progress: Callable[[int, int], None] | None = None
-) -> Study:
+def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> Study:
     """Every run in or below a folder, whatever its state; or a packed folder.
 
-    With `known`, runs whose files have not changed since are not read again.
+    With `known`, runs whose files have not changed since are not read again. With `workers`, many
+    runs are read by as many processes.
     """
     from klip.report.packing import is_packed, unpack
 
@@ -246,21 +252,33 @@ def read_study(
         return unpack(folder)
     found: dict[str, Run] = {}
     trouble = []
-    paths = run_paths(folder)
-    for i, path in enumerate(paths):
-        try:
-            run = _read(path, folder, known)
-        except KlipError as error:
-            trouble.append(_relative(str(error), folder))
+    for run in _read_all(run_paths(folder), folder, {} if known is None else known, workers):
+        if isinstance(run, str):
+            trouble.append(run)
             continue
         twin = found.get(run.id)
         if twin is not None:  # a copy: counted twice it would make intervals too narrow
             run, other = (run, twin) if run.rows > twin.rows else (twin, run)
             trouble.append(f"{other.path} is the same run as {run.path}, and was left out")
         found[run.id] = run
-        if progress:
-            progress(i + 1, len(paths))
     return Study(ordered(found.values()), tuple(sorted(trouble)))
+
+
+def _read_all(paths: list[Path], folder: Path, known: Known, workers: int) -> list[Run | str]:
+    stamps = {path: stamp(path) for path in paths}
+    old = {path for path in paths if path in known and known[path][0] == stamps[path]}
+    # A run that is trained may stop being so without a file of it changing.
+    fresh = [path for path in paths if path not in old or known[path][1].status == "running"]
+    read = functools.partial(_read, folder=folder)
+    if workers > 1 and len(fresh) >= MANY:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            made = dict(zip(fresh, pool.map(read, fresh, chunksize=10), strict=True))
+    else:
+        made = {path: read(path) for path in fresh}
+    for path, run in made.items():
+        if isinstance(run, Run):
+            known[path] = (stamps[path], run)
+    return [made[path] if path in made else known[path][1] for path in paths]
 
 
 def ordered(runs: Any) -> tuple[Run, ...]:
@@ -280,15 +298,14 @@ def stamp(path: Path) -> Stamp:
     return tuple(found)
 
 
-def _read(path: Path, folder: Path, known: Known | None) -> Run:
-    seen = stamp(path)
-    if known is not None and path in known and known[path][0] == seen:
-        before = known[path][1]
-        if before.status != "running":  # that ends without a file changing
-            return before
-    record = read_run(path)
+def _read(path: Path, folder: Path) -> Run | str:
+    """A run, or why it could not be read."""
+    try:
+        record = read_run(path)
+    except KlipError as error:
+        return _relative(str(error), folder)
     inside = path.relative_to(folder).as_posix()
-    run = Run(
+    return Run(
         path.resolve().name if inside == "." else inside,
         record.id,
         record.config,
@@ -297,12 +314,28 @@ def _read(path: Path, folder: Path, known: Known | None) -> Run:
         tuple(record.machines),
         tuple(_relative(line, folder) for line in record.history),
         tuple(_relative(line, folder) for line in record.notes),
-        record.digest() if record.arrays else "",
+        _digest(record) if record.arrays else "",
         columns(record.rows),
     )
-    if known is not None:
-        known[path] = (seen, run)
-    return run
+
+
+def _digest(record: Record) -> str:
+    """`Record.digest`, without spelling out again what lies there spelled out.
+
+    The trainer writes each row as `json.dumps` does, so the file's lines are the text that the
+    digest is of. Where the file is damaged, or is not what the rows are from, the rows are.
+    """
+    try:
+        lines = (record.path / METRICS).read_bytes().split(b"\n")[: len(record.rows)]
+    except OSError:
+        lines = []
+    if record.notes or len(lines) != len(record.rows):
+        return record.digest()
+    sha256 = hashlib.sha256(b"[" + b", ".join(lines) + b"]")
+    for name, array in sorted(record.arrays.items()):
+        sha256.update(f"{name} {array.dtype} {array.shape}".encode())
+        sha256.update(np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()
 
 
 def _relative(text: str, folder: Path) -> str:
@@ -317,21 +350,27 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
     array([[ 1.,  2.],
            [nan, nan]])
     """
-    names = dict.fromkeys(name for row in rows for name in row)
+    if not rows:
+        return {}
+    names = list(rows[0])
+    if all(list(row) == names for row in rows):
+        by_name = zip(names, zip(*(row.values() for row in rows), strict=True), strict=True)
+        return {name: _column(values) for name, values in by_name}
+    names = list(dict.fromkeys(name for row in rows for name in row))
     return {name: _column([row.get(name) for row in rows]) for name in names}
 
 
-def _column(values: list[Any]) -> Column:
-    width = max((len(v) for v in values if isinstance(v, list)), default=0)
-    if width:
-        empty = [None] * width
-        fits = (v if isinstance(v, list) and len(v) == width else empty for v in values)
-        flat = _numbers([number for v in fits for number in v])
-        return flat.reshape(len(values), width)
-    return _numbers(values)
+def _column(values: Sequence[Any]) -> Column:
+    first = next((v for v in values if v is not None), None)
+    if not isinstance(first, list):
+        return _numbers(values)
+    width = max(len(v) for v in values if isinstance(v, list))
+    empty = [None] * width
+    fits = (v if isinstance(v, list) and len(v) == width else empty for v in values)
+    return _numbers([number for v in fits for number in v]).reshape(len(values), width)
 
 
-def _numbers(values: list[Any]) -> Column:
+def _numbers(values: Sequence[Any]) -> Column:
     try:
         made = np.array(values, dtype=np.float64)
         if made.shape != (len(values),):

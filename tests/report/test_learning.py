@@ -61,5 +61,6 @@ def test_what_lies_on_another(tmp_path):
     shapes = ["clip(eps=0.2)", "per-sample(eps=0.2)", "spo(eps=0.2)"]
     study = read_study(make_study(tmp_path, shapes=shapes, seeds=2, **small()))
     clip, per_sample, spo = (band(v.runs, "return_mean") for v in study.variants)
-    assert overlaid(per_sample, [clip])
-    assert not overlaid(spo, [clip, per_sample])
+    assert overlaid(per_sample, [clip]) == 1
+    assert overlaid(per_sample, [clip, spo, clip]) == 2
+    assert overlaid(spo, [clip, per_sample]) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from klip.errors import KlipError
 from klip.report.packing import pack, unpack
-from klip.report.study import Study, columns, label_of, plain, read_study, shape_of
+from klip.report.study import MANY, Study, columns, label_of, plain, read_study, shape_of
 from klip.runs import RunFolder, read_run, run_paths
 from tests.report.studies import config, make_run, make_study, small
 
@@ -96,6 +96,32 @@ def test_every_state_is_read(tmp_path):
     for text in (*study.trouble, *(run.reason for run in study.runs)):
         assert str(tmp_path) not in text
     assert same(study, unpacked(study, tmp_path / "packed"))
+
+
+def test_digests_are_those_of_the_records(tmp_path):
+    paths = [
+        make_run(tmp_path, config(seed=0, **small())),
+        make_run(tmp_path, config(seed=1, **small()), 5, "running"),
+        make_run(tmp_path, config(seed=2, **small()), 0, "running"),
+        make_run(tmp_path, config(seed=3, **small())),
+        make_run(tmp_path, config(seed=4, **small())),
+    ]
+    (paths[3] / "metrics.jsonl").write_text("damaged\n")
+    with (paths[4] / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 21, "step": 1, "return_mean": 1}\n')
+    found = {run.path: run.digest for run in read_study(tmp_path).runs}
+    assert found == {str(p.relative_to(tmp_path)): read_run(p).digest() for p in paths}
+
+
+def test_many_runs_are_read_by_several_processes(tmp_path):
+    for seed in range(MANY):
+        make_run(tmp_path, config(seed=seed, **small(steps=128)))
+    (broken,) = tmp_path.glob("*/*/seed-7-*")
+    for path in broken.iterdir():
+        path.write_bytes(b"")
+    study = read_study(tmp_path, workers=2)
+    assert len(study.runs) == MANY - 1
+    assert same(study, read_study(tmp_path))
 
 
 def unpacked(study, folder):
