@@ -33,27 +33,34 @@ def report(
 
     """
     from klip.report import writing
-    from klip.report.study import read_study
+    from klip.report.study import Known, read_study
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
     folder = None if page_only else figures or output.with_suffix("")
     if watch and every <= 0:
         raise KlipError(f"--every {every:g} must be more than 0 seconds")
+    workers = os.cpu_count() or 1
     if watch:
-        print(f"watching {runs}; Ctrl-C ends it")
+        print(f"watching {runs}; Ctrl-C ends it", flush=True)
+        known: Known = {}
         try:
-            study = writing.watch(runs, output, every, lambda text: print(text, flush=True))
+            study = writing.watch(runs, output, every, _say, known, workers=workers)
         except KeyboardInterrupt:
-            print("stopped watching")
-            study = read_study(runs, workers=os.cpu_count() or 1)
+            writing.write_page(read_study(runs, known, workers), output)
+            print(f"stopped watching; {output} is as the runs are now")
+            return
     else:
-        study = read_study(runs, workers=os.cpu_count() or 1)
+        study = read_study(runs, workers=workers)
     written = writing.write_report(study, output, folder)
     print(f"wrote {written[0]}")
     for kind in dict.fromkeys(path.suffix for path in written[1:]):
         names = ", ".join(path.stem for path in written[1:] if path.suffix == kind)
         print(f"wrote {folder}/*{kind}: {names}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def pack(

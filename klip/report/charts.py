@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from klip.report.figures import FAN, clip_runs, is_log, per_sample_runs
 from klip.report.learning import Band, band, overlaid, thinned
-from klip.report.palette import dash, on_another, slots
+from klip.report.palette import dash, on_another, shown_at_first, slots
 from klip.report.published import (
     algorithm,
     published_curve,
@@ -23,8 +23,6 @@ from klip.report.tables import Final as FinalReturns
 from klip.report.tables import Sweep
 
 Chart = dict[str, Any]
-SHOWN: Final = 5
-"""Lines that a panel shows at first; the others can be switched on."""
 
 
 def learning_chart(study: Study, task: str) -> Chart | None:
@@ -33,7 +31,7 @@ def learning_chart(study: Study, task: str) -> Chart | None:
     series: list[dict[str, Any]] = []
     drawn: list[Band] = []
     members = study.of(task)
-    shown = _shown_at_first(study)
+    shown = shown_at_first(study)
     for variant in members:
         found = band(variant.runs, "return_mean")
         if found is None:
@@ -49,16 +47,6 @@ def learning_chart(study: Study, task: str) -> Chart | None:
     if not drawn:
         return None
     return {"kind": "lines", "y": "episode return", "file": f"learning-{task}", "series": series}
-
-
-def _shown_at_first(study: Study) -> set[str]:
-    """The first few labels of each task: a label is shown everywhere or nowhere."""
-    colours = slots(study)
-    return {
-        label
-        for task in study.tasks
-        for label in sorted({v.label for v in study.of(task)}, key=colours.__getitem__)[:SHOWN]
-    }
 
 
 def partition_chart(study: Study, task: str) -> tuple[Chart, Variant] | None:
@@ -88,10 +76,9 @@ def beta_chart(study: Study, task: str) -> tuple[Chart, Variant] | None:
     if variant is None or found is None or found.mean.ndim != 2 or found.mean.shape[1] != 9:
         return None
     found = thinned(found)
-    names = ("1–99 %", "5–95 %", "10–90 %", "25–75 %")
     fans = [
         {"label": name, "low": _rounded(found.mean[:, low]), "high": _rounded(found.mean[:, high])}
-        for name, (low, high, _) in zip(names, FAN, strict=True)
+        for low, high, name, _ in FAN
     ]
     return {
         "kind": "fan", "y": "coefficient β", "file": f"beta-{task}", "x": _steps(found.steps),

@@ -13,8 +13,9 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from klip.report.identities import comparisons
 from klip.report.learning import Band, band, overlaid, thinned
-from klip.report.palette import colour, dash, on_another, slots
+from klip.report.palette import colour, dash, on_another, shown_at_first, slots
 from klip.report.published import algorithm, published_curve, published_peak_kill, why_not_compared
 from klip.report.show import show
 from klip.report.study import Study, Variant, shape_of
@@ -23,10 +24,13 @@ from klip.report.tables import Sweep, finals, sweeps
 from klip.shapes import Controller, Shape
 
 FORMATS: Final = ("pdf", "svg", "png")
-MOST_LINES: Final = 12
-"""Lines in a panel; further variants are in the page, where they can be hidden."""
-FAN: Final = ((0, 8, 0.14), (1, 7, 0.2), (2, 6, 0.26), (3, 5, 0.34))
-"""Pairs of the nine quantiles 1, 5, 10, 25, 50, 75, 90, 95, 99 %, and how dark their band is."""
+FAN: Final = (
+    (0, 8, "1–99 %", 0.14),
+    (1, 7, "5–95 %", 0.2),
+    (2, 6, "10–90 %", 0.26),
+    (3, 5, "25–75 %", 0.34),
+)
+"""Pairs of the nine quantiles that a row of metrics has, what they are, and how dark they are."""
 _DASH: Final[dict[str, Any]] = {
     "solid": "-",
     "dot": ":",
@@ -35,12 +39,22 @@ _DASH: Final[dict[str, Any]] = {
 }
 
 
-def learning_curves(study: Study, shapes: Sequence[str] = ()) -> Figure | None:
+def learning_curves(study: Study) -> Figure | None:
     """Episode return: mean over seeds, with a band of one population deviation; published below."""
-    chosen = {
-        task: [v for v in study.of(task) if not shapes or _name(v) in shapes][:MOST_LINES]
-        for task in study.tasks
-    }
+    shown = shown_at_first(study)
+    return _curves(study, {t: [v for v in study.of(t) if v.label in shown] for t in study.tasks})
+
+
+def identity(study: Study) -> Figure | None:
+    """PPO-Clip and its other forms alone, on each task where at least two of them were run."""
+    forms = {id(run) for c in comparisons(study) for run in c.runs.values()}
+    return _curves(
+        study,
+        {t: [v for v in study.of(t) if id(v.runs[0]) in forms] for t in study.tasks},
+    )
+
+
+def _curves(study: Study, chosen: dict[str, list[Variant]]) -> Figure | None:
     chosen = {task: members for task, members in chosen.items() if _any(members, "return_mean")}
     if not chosen:
         return None
@@ -63,15 +77,7 @@ def learning_curves(study: Study, shapes: Sequence[str] = ()) -> Figure | None:
                     _band(ax, found, colour(slot))
             drawn.append(found)
         _finish(ax, task, "episode return")
-    return fig
-
-
-def identity(study: Study) -> Figure | None:
-    """PPO-Clip and its other forms alone, on each task."""
-    forms = ("clip", "per-sample", "clip-phi")
-    if len({_name(v) for v in study.variants} & set(forms)) < 2:
-        return None
-    return learning_curves(study, forms)
+    return _with_legend(fig)
 
 
 def partition(study: Study) -> Figure | None:
@@ -93,7 +99,7 @@ def partition(study: Study) -> Figure | None:
                 ax.axhline(peak, color=KILL, lw=0.8, ls=":", label="published peak of kill")
         ax.set_ylim(bottom=0)
         _finish(ax, f"{variant.task}, {variant.label}", "fraction of samples")
-    return fig
+    return _with_legend(fig)
 
 
 def beta(study: Study) -> Figure | None:
@@ -106,12 +112,13 @@ def beta(study: Study) -> Figure | None:
         found = band(variant.runs, "beta")
         assert found is not None
         with styled():
-            for low, high, alpha in FAN:
+            for low, high, name, alpha in FAN:
                 ax.fill_between(found.steps, found.mean[:, low], found.mean[:, high],
-                                color=POSITIVE, alpha=alpha, lw=0)  # fmt: skip
+                                color=POSITIVE, alpha=alpha, lw=0,
+                                label=name)  # fmt: skip
             ax.plot(found.steps, found.mean[:, 4], color=NEUTRAL, lw=1.2, label="median")
         _finish(ax, f"{variant.task}, {variant.label}", r"coefficient $\beta_t$")
-    return fig
+    return _with_legend(fig)
 
 
 def knob_sweeps(study: Study) -> Figure | None:
@@ -131,6 +138,9 @@ def knob_sweeps(study: Study) -> Figure | None:
             ax.plot([value for value, _ in sweep.points], means, color=POSITIVE, marker="o", ms=5)
             if is_log(sweep):
                 ax.set_xscale("log")
+            at = [value for value, _ in sweep.points]
+            ax.set_xticks(at, [f"{value:g}" for value in at])
+            ax.minorticks_off()
             ax.set_xlabel(sweep.knob)
             ax.set_ylabel("final return")
             ax.set_title(f"{sweep.task}, {sweep.shape}")
@@ -241,4 +251,17 @@ def _finish(ax: Axes, title: str, label: str) -> None:
         ax.set_xlabel("environment steps")
         ax.set_ylabel(label)
         ax.ticklabel_format(axis="x", style="sci", scilimits=(3, 5))
-        ax.legend(fontsize=7, loc="best")
+
+
+def _with_legend(fig: Figure) -> Figure:
+    """One legend for all panels, below them: a label looks the same in each."""
+    found: dict[str, Any] = {}
+    for ax in fig.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        found = dict(zip(labels, handles, strict=True)) | found
+    with styled():
+        fig.legend(
+            found.values(), [label.replace("$", r"\$") for label in found], fontsize=8,
+            loc="outside lower center", ncols=min(len(found), 2 * len(fig.axes), 6),
+        )  # fmt: skip
+    return fig

@@ -14,12 +14,25 @@ DASHES: Final = ("solid", "dot", "dashdot", "longdashdot")
 """Once all colours are used they come again with another dash. Plain dashes are not among them:
 they say that a line lies on another."""
 
+SHOWN: Final = 5
+"""Lines that a panel of curves shows at first, and in print; on the page others can be added."""
+
 
 def slots(study: Study) -> dict[str, int]:
     """A number for each label, the paper's shapes first: its colour, and then its dash."""
     plain = {v.label: None for v in study.variants if v.label.isidentifier() or "(" not in v.label}
     others = {v.label: None for v in study.variants}
     return {label: i for i, label in enumerate({**plain, **others})}
+
+
+def shown_at_first(study: Study) -> set[str]:
+    """The first few labels of each task: a label is shown everywhere or nowhere."""
+    order = slots(study)
+    return {
+        label
+        for task in study.tasks
+        for label in sorted({v.label for v in study.of(task)}, key=order.__getitem__)[:SHOWN]
+    }
 
 
 def colour(slot: int) -> str:

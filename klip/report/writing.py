@@ -58,17 +58,25 @@ def write_report(study: Study, page: Path, folder: Path | None) -> list[Path]:
     return written
 
 
-def watch(runs: Path, page: Path, every: float, say: Say, *, times: int | None = None) -> Study:
+def watch(
+    runs: Path,
+    page: Path,
+    every: float,
+    say: Say,
+    known: Known,
+    *,
+    workers: int = 1,
+    times: int | None = None,
+) -> Study:
     """Write the page whenever a run has changed, until all have ended; the study as it is then.
 
-    `times` is how often to look at most.
+    `known` collects what was read; `times` is how often to look at most.
     """
-    known: Known = {}
     before: object = None
     quiet = looks = 0
     while True:
         now = {path: stamp(path) for path in run_paths(runs)}
-        study = read_study(runs, known)
+        study = read_study(runs, known, workers)
         state = now, [run.status for run in study.runs]
         looks += 1
         if state != before:

@@ -291,14 +291,29 @@ def test_watching_ends_with_the_runs(tmp_path):
 
     other = threading.Thread(target=finish)
     other.start()
-    study = watch(tmp_path / "runs", page, 0.05, said.append)
+    study = watch(tmp_path / "runs", page, 0.05, said.append, {})
     other.join()
     assert [run.status for run in study.runs] == ["done"]
     assert [line.rpartition(": ")[2] for line in said] == ["0 of 1 runs done", "1 of 1 runs done"]
 
 
+def test_ctrl_c_ends_watching(tmp_path, capsys, monkeypatch):
+    """The page that is left does not load itself again."""
+    make_run(tmp_path / "runs", config(**small()), 3, "running")
+
+    def pressed(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", pressed)
+    page = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "runs"), "-o", str(page), "--watch"]) == 0
+    assert "stopped watching" in capsys.readouterr().out
+    assert "Kept fresh" not in page.read_text()
+    assert not page.with_suffix("").exists()
+
+
 def test_watching_an_empty_folder_waits(tmp_path):
     said = []
-    watch(tmp_path, tmp_path / "report.html", 0.01, said.append, times=3)
+    watch(tmp_path, tmp_path / "report.html", 0.01, said.append, {}, times=3)
     assert said == [f"wrote {tmp_path / 'report.html'}: 0 of 0 runs done"]
     assert render(Study(())).count("There are no runs here yet") == 1
