@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +32,9 @@ def on_ray(address: str) -> Runner:
     """A runner on a Ray cluster; `auto` is the one that this machine belongs to."""
     ray = _ray()
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise KlipError(
             f"there is no Ray cluster at {address} ({str(error).splitlines()[0]}): start one with "
             "`ray start --head`, or give its address"
@@ -139,6 +141,13 @@ def _outcome(ray: Any, task: Any, job: Sequence[int]) -> Iterator[Progress]:
         reason = f"its Ray task was lost: {str(error).splitlines()[0]}"
         for k in job:
             yield Progress(k, "stopped", reason=reason)
+
+
+def _knock(address: str) -> None:
+    """Raise at once if nobody is there: Ray itself would go on trying."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _touch(path: Path) -> None:
