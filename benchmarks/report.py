@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -68,19 +69,22 @@ def measured(*command: str) -> dict[str, float]:
     """Seconds and peak gigabytes of a `klip` command."""
     began = time.perf_counter()
     script = (
-        "import json, resource, sys\nfrom klip.cli import main\ncode = main(sys.argv[1:])\n"
-        "used = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "print('used', used.ru_maxrss, used.ru_utime + used.ru_stime)\nsys.exit(code)"
+        "import resource, sys\nfrom klip.cli import main\ncode = main(sys.argv[1:])\n"
+        "own, of = resource.getrusage(resource.RUSAGE_SELF), resource.RUSAGE_CHILDREN\n"
+        "all = [own, resource.getrusage(of)]\n"
+        "busy = sum(one.ru_utime + one.ru_stime for one in all)\n"
+        "print('used', own.ru_maxrss, all[1].ru_maxrss, busy)\nsys.exit(code)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, *command], check=True, capture_output=True, text=True
     )
     seconds = time.perf_counter() - began
-    peak, busy = map(float, done.stdout.rsplit("used", 1)[1].split())
+    peak, worker, busy = map(float, done.stdout.rsplit("used", 1)[1].split())
     return {
         "seconds": round(seconds, 1),
         "cpu_seconds": round(busy, 1),
         "gigabytes": round(peak / 2**20, 2),
+        "largest_worker_gigabytes": round(worker / 2**20, 2),
     }
 
 
@@ -104,6 +108,7 @@ def main() -> None:
                 "runs": _size(runs), "pack": _size(packed), "page": _size(page),
             },
             "cores": multiprocessing.cpu_count(),
+            "load": os.getloadavg()[0],
         }  # fmt: skip
     print(json.dumps(found, indent=1))
     if count == 1000:

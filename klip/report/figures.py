@@ -177,6 +177,9 @@ def write_figures(study: Study, folder: Path) -> list[Path]:
         made["shapes" if len(pictures) == 1 else f"shapes-{i}"] = fig
     written = []
     for stem, fig in made.items():
+        with styled():  # laid out once, for all formats
+            fig.draw_without_rendering()
+        fig.set_layout_engine("none")
         for suffix in FORMATS:
             path = folder / f"{stem}.{suffix}"
             save(fig, path)

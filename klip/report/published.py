@@ -92,7 +92,8 @@ def why_not_compared(task: str, shape: str, settings: Mapping[str, Any]) -> str:
     if task not in TASKS:
         return "task not in the paper"
     if algorithm(shape) is None:
-        return "not in the paper, or not with this knob"
+        known = shape.partition("(")[0] in {known.partition("(")[0] for known in PAPER.values()}
+        return "not the paper's knob" if known else "not in the paper"
     differ = settings_differ(task, settings)
     told = ", ".join(f"{name} {_short(a)} (paper: {_short(b)})" for name, (a, b) in differ.items())
     return f"other settings: {told}" if told else ""

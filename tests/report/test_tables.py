@@ -59,7 +59,8 @@ def test_only_the_papers_config_stands_in_its_table(paper):
     apart = {row.variant.label: row.apart for row in finals(paper)}
     assert apart["clip"] == ""
     assert apart["clip, lr 0.1"] == "other settings: lr 0.1 (paper: 0.0003)"
-    assert "knob" in apart["clip(eps=0.3)"]
+    assert apart["clip(eps=0.3)"] == "not the paper's knob"
+    assert why_not_compared("Ant-v4", "spo(eps=0.2)", {}) == "not in the paper"
 
 
 def test_the_published_numbers():
