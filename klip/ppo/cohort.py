@@ -83,6 +83,7 @@ class Cohort:
 
         self.lanes = make_lanes(first.task, len(configs) * envs, seed_of)
         self.layout = policy.layout_of(self.lanes.observation_size, self.lanes.action, first.hidden)
+        self.action = _action(self.lanes.action)
         self.runs = [self._start(c) for c in configs]
         size = len(configs)
         self.gamma = np.array([[c.gamma] for c in configs])
@@ -206,14 +207,16 @@ class Cohort:
         """Everything that a run's next iteration depends on, and how its actions are meant."""
         run = self.runs[i]
         adam = run.learner.optimiser[1]
-        found = dict(self.layout.split(np.asarray(run.learner.vector)))
-        found |= {"adam.mu": adam.mu, "adam.nu": adam.nu, "adam.count": adam.count}
+        # JAX's arrays never change, so only what is changed in place is copied
+        found = {"adam.mu": adam.mu, "adam.nu": adam.nu, "adam.count": adam.count}
         found |= {f"controller.{k}": v for k, v in run.controller.items()}
-        found |= self.moments.arrays("observation", i) | self.scale.moments.arrays("return", i)
-        found |= {name: array[i] for name, array in self._between().items()}
+        found = {name: np.asarray(array) for name, array in found.items()}
+        found |= self.layout.split(np.asarray(run.learner.vector)) | self.action
+        changing = self.moments.arrays("observation", i) | self.scale.moments.arrays("return", i)
+        changing |= {name: array[i] for name, array in self._between().items()}
+        found |= {name: np.array(array) for name, array in changing.items()}
         found |= {f"lanes.{k}": v for k, v in self.lanes.state(self._lanes_of(i)).items()}
-        found |= _action(self.lanes.action)
-        return {name: np.array(array) for name, array in found.items()}
+        return found
 
     def restore(self, i: int, iteration: int, state: State) -> None:
         """Put a run where a state says; raises `KlipError` if it cannot go on exactly."""
