@@ -63,7 +63,7 @@ def measure(task: str, intervals: float, states: Timed, saves: Timed) -> dict[st
             began.append(time.perf_counter())  # compiled, and the first iteration is over
             states.seconds = states.calls = saves.seconds = saves.calls = 0
 
-    with tempfile.TemporaryDirectory(dir=".") as folder:  # on the disk that runs are on
+    with tempfile.TemporaryDirectory() as folder:
         advance(list(enumerate(configs)), Keeping(Path(folder)), tell, stop)
     total = time.perf_counter() - began[0]
     return {
