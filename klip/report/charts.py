@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from klip.report.across import Across, PooledShape, below
 from klip.report.figures import FAN, clip_runs, is_log, per_sample_runs
 from klip.report.learning import Band, band, overlaid, thinned
 from klip.report.palette import dash, on_another, shown_at_first, slots
@@ -100,6 +101,36 @@ def sweep_chart(sweep: Sweep) -> Chart:
         "kind": "sweep", "x": sweep.knob, "y": "final return", "log": is_log(sweep),
         "file": f"sweep-{sweep.task}-{sweep.shape}-{sweep.knob}", "points": points,
     }  # fmt: skip
+
+
+def profile_chart(found: Across) -> Chart:
+    """The share of runs above each threshold, of every pooled shape."""
+    series: list[dict[str, Any]] = []
+    drawn: list[PooledShape] = []
+    for row in found.shapes:
+        p, lies_on = row.profile, below(row, drawn)
+        drawn.append(row)
+        line: dict[str, Any] = {
+            "label": row.label, "slot": row.slot, "shown": row.shown, "x": _rounded(p.taus),
+            "y": _rounded(p.fraction), "n": f"{p.tasks} × {p.n} runs",
+            "dash": "{}px,{}px".format(*on_another(lies_on)) if lies_on else dash(row.slot),
+        }  # fmt: skip
+        if p.low is not None and p.high is not None and not lies_on:
+            line |= {"low": _rounded(p.low), "high": _rounded(p.high)}
+        series.append(line)
+    return {"kind": "lines", "along": "normalised score τ", "y": "share of runs above τ",
+            "steps": True, "zero": True, "file": "across-tasks", "series": series}  # fmt: skip
+
+
+def pooled_whiskers(found: Across) -> list[dict[str, float]]:
+    """Where IQMs and their intervals lie on a common scale from 0 to 100."""
+    ends = [
+        (e.estimate if e.low is None else e.low, e.estimate if e.high is None else e.high)
+        for e in (row.iqm for row in found.shapes)
+    ]
+    return [
+        on_scale(row.iqm.low, row.iqm.estimate, row.iqm.high, *_hull(ends)) for row in found.shapes
+    ]
 
 
 def whiskers(rows: Sequence[FinalReturns]) -> list[dict[str, float] | None]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from klip.report.across import PooledShape, across, below
 from klip.report.identities import comparisons
 from klip.report.learning import Band, band, overlaid, thinned
 from klip.report.palette import colour, dash, on_another, shown_at_first, slots
@@ -147,6 +148,29 @@ def knob_sweeps(study: Study) -> Figure | None:
     return fig
 
 
+def across_tasks(study: Study) -> Figure | None:
+    """The share of runs whose normalised score is above a threshold, pooled over tasks."""
+    found = across(study)
+    if found is None:
+        return None
+    fig, (ax,) = _grid(1)
+    drawn: list[PooledShape] = []
+    for row in (row for row in found.shapes if row.shown):
+        p, lies_on, shade = row.profile, below(row, drawn), colour(row.slot)
+        style: Any = (0, _points(lies_on)) if lies_on else _DASH[dash(row.slot)]
+        with styled():
+            ax.plot(p.taus, p.fraction, color=shade, lw=1.4, ls=style, drawstyle="steps-post",
+                    label=row.label)  # fmt: skip
+            if p.low is not None and p.high is not None and not lies_on:
+                ax.fill_between(p.taus, p.low, p.high, step="post", color=shade, alpha=0.15, lw=0)
+        drawn.append(row)
+    _finish(ax, f"{len(found.tasks)} tasks × {found.seeds} seeds", r"share of runs above $\tau$")
+    with styled():
+        ax.set_xlabel(r"normalised score $\tau$")
+        ax.ticklabel_format(axis="x", style="plain")
+    return _with_legend(fig)
+
+
 def shape_pictures(study: Study) -> Iterator[Figure]:
     """Every shape that took part, six to a figure."""
     found = [shape_of(spelling) for spelling in dict.fromkeys(v.shape for v in study.variants)]
@@ -161,6 +185,7 @@ def shape_pictures(study: Study) -> Iterator[Figure]:
 
 FIGURES: Final[dict[str, Callable[[Study], Figure | None]]] = {
     "learning-curves": learning_curves,
+    "across-tasks": across_tasks,
     "identity": identity,
     "knob-sweeps": knob_sweeps,
     "partition": partition,

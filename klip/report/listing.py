@@ -12,6 +12,7 @@ from rich.table import Table
 from klip.errors import KlipError
 from klip.runs import read_run, run_paths
 from klip.runs.files import shown
+from klip.shapes import parse
 
 _COLOURS = {"done": "green", "running": "cyan", "stopped": "yellow"}
 
@@ -68,8 +69,18 @@ def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> Table:
         colour = _COLOURS.get(run["status"], "bold red")
         value = "-" if run["return"] is None else f"{run['return']:.1f}"
         table.add_row(
-            escape(str(run["task"] or "?")), escape(str(run["shape"] or "?")), str(run["seed"]),
+            escape(str(run["task"] or "?")), escape(_brief(run["shape"])), str(run["seed"]),
             f"[{colour}]{run['status']}[/]", f"{run['progress']:.0%}", f"{run['step']:,}", value,
             run["id"], escape(shown(run["reason"])),
         )  # fmt: skip
     return table
+
+
+def _brief(shape: str | None) -> str:
+    """A shape as its label; one from somebody's code by its spelling, since nothing is executed."""
+    if shape is None or ":" in shape:
+        return shape or "?"
+    try:
+        return parse(shape).brief
+    except KlipError:
+        return shape

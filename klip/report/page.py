@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from klip.report import charts
+from klip.report.across import PooledShape, across
 from klip.report.identities import FORMS, Comparison, also_identical, comparisons
 from klip.report.palette import DARK, LIGHT, slots
 from klip.report.profiles import cards
@@ -57,6 +58,7 @@ def render(study: Study, refresh: float | None = None) -> str:
         "finals": rows,
         "whiskers_of": lambda row: marks[id(row)],
         "paired": _paired(paired),
+        "across": _across(study, drawn),
         "seeds": sorted({row.summary.n for row in rows if row.summary}),
         "same": same,
         "forms": FORMS,
@@ -97,6 +99,15 @@ def number(value: float | None, *beside: float | None) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
+def fixed(value: float | None) -> str:
+    """A normalised score or a share: two decimals.
+
+    >>> fixed(0.984), fixed(-0.2), fixed(-0.001), fixed(None)
+    ('0.98', '−0.20', '0.00', '–')
+    """
+    return "–" if value is None else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+
+
 def signed(value: float | None, *beside: float | None) -> str:
     """A difference, with its sign."""
     told = number(value, *beside)
@@ -135,7 +146,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {f.__name__: f for f in (number, signed, interval, difference, plain)}
+    made.filters |= {f.__name__: f for f in (number, fixed, signed, interval, difference, plain)}
     made.globals["cell"] = cell
     return made
 
@@ -272,6 +283,31 @@ def _paired(found: Sequence[Difference]) -> list[dict[str, Any]]:
             lines.append({"d": d, "e": e, "mark": mark, "says": _says(d)})
         made.append({"task": task, "reference": reference, "lines": lines})
     return made
+
+
+def _across(study: Study, drawn: dict[str, charts.Chart]) -> dict[str, Any] | None:
+    """What is shown over tasks; nothing where none can be pooled."""
+    found = across(study)
+    if found is None:
+        return None
+    chart = charts.profile_chart(found)
+    rows = zip(found.shapes, charts.pooled_whiskers(found), strict=True)
+    return {
+        **_keep(drawn, "across", chart), "lines": _legend(chart), "pool": found,
+        "rows": [{"row": row, "mark": mark, "says": _compared(row)} for row, mark in rows],
+    }  # fmt: skip
+
+
+def _compared(row: PooledShape) -> str:
+    """What the probability of improvement shows."""
+    e = row.better
+    if e is None:
+        return "the reference"
+    if row.same:
+        return "the same scores"
+    if e.low is None or e.high is None:
+        return "one seed: nothing can be said about the next"
+    return "better" if e.low > 0.5 else "worse" if e.high < 0.5 else "open: ½ is in the interval"
 
 
 def _says(d: Difference) -> str:

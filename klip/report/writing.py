@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from klip.errors import KlipError
+from klip.report import across
 from klip.report.figures import write_figures
 from klip.report.page import render
 from klip.report.study import Known, Study, read_study, stamp
@@ -36,13 +37,19 @@ def write_page(study: Study, path: Path, refresh: float | None = None) -> Path:
 
 
 def write_tables(study: Study, folder: Path) -> list[Path]:
-    """table.csv, and in LaTeX table.tex (the paper's Table 1) and returns.tex (every variant)."""
+    """table.csv, and in LaTeX table.tex (the paper's Table 1) and returns.tex (every variant).
+
+    And across.csv, where tasks can be pooled.
+    """
     rows = finals(study)
     texts = {
         "table.csv": as_csv(records(rows, differences(study))),
         "table.tex": as_latex(table_1(rows)),
         "returns.tex": returns_as_latex(rows),
     }
+    pooled = across.across(study)
+    if pooled is not None:
+        texts["across.csv"] = as_csv(across.records(pooled))
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

@@ -26,21 +26,21 @@
     return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
   }
   function escaped(text) { return text.replace(/&/g, "&amp;").replace(/</g, "&lt;"); }
-  function seeds(n) { return n === undefined ? "" : n === 1 ? " (1 seed)" : ` (${n} seeds)`; }
+  function seeds(n) { return n === undefined ? "" : typeof n === "string" ? ` (${n})` : n === 1 ? " (1 seed)" : ` (${n} seeds)`; }
 
   function lines(chart) {
     const traces = [];
     for (const s of chart.series) {
-      const shade = colour(s.slot), visible = !hidden.has(s.label);
+      const shade = colour(s.slot), visible = !hidden.has(s.label), shape = chart.steps ? "hv" : "linear";
       const common = { meta: [s.label, escaped(s.label)], visible, x: s.x, mode: "lines", type: "scatter" };
       if (s.low && s.low.length) {
-        traces.push({ ...common, y: s.high, line: { width: 0 }, hoverinfo: "skip" });
-        traces.push({ ...common, y: s.low, line: { width: 0 }, hoverinfo: "skip", fill: "tonexty", fillcolor: faded(shade, 0.15) });
+        traces.push({ ...common, y: s.high, line: { width: 0, shape }, hoverinfo: "skip" });
+        traces.push({ ...common, y: s.low, line: { width: 0, shape }, hoverinfo: "skip", fill: "tonexty", fillcolor: faded(shade, 0.15) });
       }
       const text = s.published ? undefined : s.y.map((_, i) => seeds(Array.isArray(s.n) ? s.n[i] : s.n));
       traces.push({
         ...common, y: s.y, text,
-        line: { color: s.published ? faded(shade, 0.55) : shade, width: s.published ? 1 : 2, dash: s.dash },
+        line: { color: s.published ? faded(shade, 0.55) : shade, width: s.published ? 1 : 2, dash: s.dash, shape },
         hovertemplate: s.published ? "%{y:.4~g} <i>published</i><extra>%{meta[1]}</extra>" : "%{y:.4~g}%{text}<extra>%{meta[1]}</extra>",
       });
     }
@@ -84,7 +84,7 @@
       font: { family: getComputedStyle(document.body).fontFamily, color: ink, size: 12 },
       hovermode: chart.kind === "sweep" ? "closest" : "x unified", hoverlabel: { bgcolor: css("--raised"), bordercolor: rule, font: { color: ink, size: 12 } },
       dragmode: matches("(max-width: 40rem)") ? false : "zoom",
-      xaxis: { ...axis, title: { text: chart.kind === "sweep" ? chart.x : "environment steps", font: { color: quiet, size: 12 } }, showgrid: false },
+      xaxis: { ...axis, title: { text: chart.kind === "sweep" ? chart.x : chart.along || "environment steps", font: { color: quiet, size: 12 } }, showgrid: false },
       yaxis: { ...axis, title: { text: chart.y, font: { color: quiet, size: 12 } } },
     };
     if (chart.zero) made.yaxis.rangemode = "tozero";
