@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from klip.errors import KlipError
+from klip.report.study import label_of
 from klip.runs import read_run, run_paths
 from klip.runs.files import shown
-from klip.shapes import parse
 
 _COLOURS = {"done": "green", "running": "cyan", "stopped": "yellow"}
 
@@ -69,18 +69,8 @@ def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> Table:
         colour = _COLOURS.get(run["status"], "bold red")
         value = "-" if run["return"] is None else f"{run['return']:.1f}"
         table.add_row(
-            escape(str(run["task"] or "?")), escape(_brief(run["shape"])), str(run["seed"]),
+            escape(str(run["task"] or "?")), escape(label_of(run["shape"] or "?")), str(run["seed"]),
             f"[{colour}]{run['status']}[/]", f"{run['progress']:.0%}", f"{run['step']:,}", value,
             run["id"], escape(shown(run["reason"])),
         )  # fmt: skip
     return table
-
-
-def _brief(shape: str | None) -> str:
-    """A shape as its label; one from somebody's code by its spelling, since nothing is executed."""
-    if shape is None or ":" in shape:
-        return shape or "?"
-    try:
-        return parse(shape).brief
-    except KlipError:
-        return shape
