@@ -69,7 +69,8 @@ def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> Table:
         colour = _COLOURS.get(run["status"], "bold red")
         value = "-" if run["return"] is None else f"{run['return']:.1f}"
         table.add_row(
-            escape(str(run["task"] or "?")), escape(label_of(run["shape"] or "?")), str(run["seed"]),
+            escape(str(run["task"] or "?")), escape(label_of(run["shape"] or "?")),
+            str(run["seed"]),
             f"[{colour}]{run['status']}[/]", f"{run['progress']:.0%}", f"{run['step']:,}", value,
             run["id"], escape(shown(run["reason"])),
         )  # fmt: skip
