@@ -304,10 +304,10 @@ def _compared(row: PooledShape) -> str:
     if e is None:
         return "the reference"
     if row.same:
-        return "the same scores"
+        return "same scores"
     if e.low is None or e.high is None:
         return "one seed: nothing can be said about the next"
-    return "better" if e.low > 0.5 else "worse" if e.high < 0.5 else "open: ½ is in the interval"
+    return "better" if e.low > 0.5 else "worse" if e.high < 0.5 else "open"
 
 
 def _says(d: Difference) -> str:
