@@ -13,6 +13,7 @@ from klip.report.page import render
 from klip.report.scores import Scores
 from klip.report.statistics import iqm, mean, probability_of_improvement
 from klip.report.study import Study, read_study
+from klip.report.style import save
 from klip.report.writing import write_tables
 from tests.report.studies import FORMS, config, make_run, make_study, small
 from tests.report.test_page import text_of
@@ -219,6 +220,9 @@ def test_the_page_says_it(study, page, tmp_path):
         write_tables(study, tmp_path / "a"), write_tables(again, tmp_path / "b"), strict=True
     ):
         assert a.read_bytes() == b.read_bytes(), a.name
+    for name, made in (("a", study), ("b", again)):
+        save(across_tasks(made), tmp_path / f"{name}.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     page.open(html, width=390, dark=True)
     page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")  # at once, not smooth
     page.evaluate("document.getElementById('across').scrollIntoView()")
