@@ -113,7 +113,8 @@ class Tail:
     """The last row of a metrics file that somebody else writes."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.size, self.began = path, 0, time.monotonic()
+        self.path, self.size = path, 0
+        self.step, self.seen = 0, time.monotonic()
 
     def latest(self) -> dict[str, Any]:
         """Its last whole row, in brief, if there is a new one."""
@@ -127,9 +128,11 @@ class Tail:
             row = json.loads(lines[-2])
         except (OSError, ValueError, IndexError):
             return {}
-        self.size = size
-        keys = ("iteration", "step", "return_mean", "kill", "kl")
-        return {key: row[key] for key in keys if key in row}
+        now, keys = time.monotonic(), ("iteration", "step", "return_mean", "kill", "kl")
+        found = {key: row[key] for key in keys if key in row}
+        found["speed"] = max(row["step"] - self.step, 0) / max(now - self.seen, 1e-9)
+        self.size, self.step, self.seen = size, row["step"], now
+        return found
 
 
 def _outcome(ray: Any, task: Any, job: Sequence[int]) -> Iterator[Progress]:
