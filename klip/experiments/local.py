@@ -27,7 +27,7 @@ def estimate(configs: Sequence[Config], keeping: Keeping, cores: int, where: str
     planned = schedule(missing, cores)
     text = (
         f"{len(missing)} of {len(configs)} runs are missing, {steps / 1e6:.1f} million steps: "
-        f"about {duration(planned.seconds)} on {cores} cores {where}, {planned.busy:.0%} of it busy"
+        f"about {duration(planned.seconds)} on {cores} core{'s' * (cores > 1)} {where}, {planned.busy:.0%} of it busy"
     )
     if planned.guessed:
         text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"
