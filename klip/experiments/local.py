@@ -25,9 +25,10 @@ def estimate(configs: Sequence[Config], keeping: Keeping, cores: int, where: str
         return f"all {len(configs)} runs have ended"
     steps = sum(c.iterations * c.batch for c in missing)
     planned = schedule(missing, cores)
+    machines = f"{cores} core{'s' if cores > 1 else ''} {where}"
     text = (
         f"{len(missing)} of {len(configs)} runs are missing, {steps / 1e6:.1f} million steps: "
-        f"about {duration(planned.seconds)} on {cores} core{'s' * (cores > 1)} {where}, {planned.busy:.0%} of it busy"
+        f"about {duration(planned.seconds)} on {machines}, {planned.busy:.0%} of it busy"
     )
     if planned.guessed:
         text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"
