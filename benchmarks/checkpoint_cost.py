@@ -83,7 +83,7 @@ def main() -> int:
     given = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     states, saves = Timed(cohorts.Cohort, "state"), Timed(RunFolder, "save")
-    found = {}
+    found = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {}
     for task in given.task:
         found[task] = measure(task, given.intervals, states, saves)
         print(task, found[task], flush=True)
