@@ -4,7 +4,7 @@
 
 One process and one thread; each repetition times every contender once, in turn, so that whatever
 else the machine does falls on all of them alike. The figure is the median over repetitions of the
-contender's time over the plain loss's in the same repetition. Writes benchmarks/results/tokens.json.
+contender's time over the plain loss's in the same repetition. Writes results/tokens.json.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def plain(
     ratio = torch.exp(log_prob - old_log_prob)
     advantage = advantages.unsqueeze(1)
     loss = -torch.min(ratio * advantage, torch.clamp(ratio, 0.8, 1.2) * advantage)
-    return (loss * mask).sum() / mask.sum()
+    return (loss * mask).sum() / mask.sum()  # a float mask: a bool one would slow it down
 
 
 def contenders() -> dict[str, Callable[..., torch.Tensor]]:
@@ -76,12 +76,13 @@ def contenders() -> dict[str, Callable[..., torch.Tensor]]:
 def measure(rows: int, length: int, repetitions: int) -> dict[str, list[float]]:
     """Seconds of each contender in each repetition."""
     tensors, losses = batch(rows, length), contenders()
+    floating = tensors | {"mask": tensors["mask"].float()}
     seconds: dict[str, list[float]] = {name: [] for name in losses}
     for repetition in range(repetitions + 3):
         for name, loss in losses.items():
             tensors["log_prob"].grad = None
             start = time.perf_counter()
-            loss(**tensors).backward()
+            loss(**(floating if loss is plain else tensors)).backward()
             if repetition >= 3:
                 seconds[name].append(time.perf_counter() - start)
     return seconds

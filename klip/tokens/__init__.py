@@ -1,0 +1,60 @@
+"""Shapes for language models: one `[B, T]` loss in PyTorch, its diagnostics, spans and groups.
+
+Knows shapes and theory; adapters to trainers and the commands may import it.
+"""
+
+from klip.errors import KlipError
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError:
+    raise KlipError("klip.tokens needs PyTorch: pip install 'klip[torch]'") from None
+
+from klip.tokens.context import ages, token_context
+from klip.tokens.diagnostics import Diagnostics
+from klip.tokens.gates import OPSM
+from klip.tokens.groups import dr_grpo, grpo, rloo
+from klip.tokens.levels import GeometricMean, Level, Seen, sequence_mean, sequence_sum, token
+from klip.tokens.loss import TokenLoss, token_loss
+from klip.tokens.penalties import ReferenceKL
+from klip.tokens.reducers import (
+    ConstantLength,
+    Denominator,
+    Reducer,
+    mean_of_means,
+    mean_of_sums,
+    token_mean,
+)
+from klip.tokens.spans import Span, after_marker, find_marker, first, last, part_position, spellings
+
+__all__ = [
+    "OPSM",
+    "ConstantLength",
+    "Denominator",
+    "Diagnostics",
+    "GeometricMean",
+    "Level",
+    "Reducer",
+    "ReferenceKL",
+    "Seen",
+    "Span",
+    "TokenLoss",
+    "after_marker",
+    "ages",
+    "dr_grpo",
+    "find_marker",
+    "first",
+    "grpo",
+    "last",
+    "mean_of_means",
+    "mean_of_sums",
+    "part_position",
+    "rloo",
+    "sequence_mean",
+    "sequence_sum",
+    "spellings",
+    "token",
+    "token_context",
+    "token_loss",
+    "token_mean",
+]

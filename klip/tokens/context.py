@@ -1,0 +1,109 @@
+"""What shapes may know about a token: built from what a trainer has, checked, and made safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from klip.errors import KlipError
+from klip.shapes import CONTEXT_FIELDS, Context
+from klip.tokens.spans import positions
+
+IDS = frozenset({"sequence", "group"})
+
+
+def token_context(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    *,
+    behaviour_log_prob: Tensor | None = None,
+    reference_log_prob: Tensor | None = None,
+    **fields: Any,
+) -> Context:
+    """behaviour_log_ratio = old - behaviour, reference_log_ratio = new - reference, and `fields`.
+
+    `behaviour_log_prob` is what the sampler said when it generated the tokens, `reference_log_prob`
+    what the frozen model says; all `[B, T]`. `fields` are any others of `klip.shapes.Context`.
+
+    >>> zero = torch.zeros(1, 2)
+    >>> token_context(zero, zero, reference_log_prob=zero - 1, age=3.0).reference_log_ratio
+    tensor([[1., 1.]])
+    """
+    if behaviour_log_prob is not None:
+        fields["behaviour_log_ratio"] = _difference(old_log_prob, behaviour_log_prob)
+    if reference_log_prob is not None:
+        fields["reference_log_ratio"] = _difference(log_prob, reference_log_prob)
+    if unknown := fields.keys() - CONTEXT_FIELDS.keys():
+        raise KlipError(
+            f"no context has {', '.join(sorted(unknown))}; there are {', '.join(CONTEXT_FIELDS)}"
+        )
+    return Context(**fields)
+
+
+def ages(version: Tensor, now: int | float) -> Tensor:
+    """age = now - version `[B, 1]`: how many updates ago the policy that sampled was current.
+
+    >>> ages(torch.tensor([10, 7]), now=10).flatten().tolist()
+    [0.0, 3.0]
+    """
+    if version.ndim != 1:
+        raise KlipError(f"version {list(version.shape)} must be [B], one per sequence")
+    age = now - version.to(torch.float32)
+    if bool((age < 0).any()):
+        raise KlipError(f"a sample of version {float(version.max()):g} is newer than now={now}")
+    return age[:, None]
+
+
+def _difference(x: Tensor, y: Tensor) -> Tensor:
+    """x - y in float32 or better: halves would lose what the ratio is about."""
+    dtype = working_dtype(x, y)
+    return x.detach().to(dtype) - y.detach().to(dtype)
+
+
+def working_dtype(*tensors: Tensor) -> torch.dtype:
+    """Float64 if any of them is, else float32."""
+    wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def given_fields(
+    context: Context, needs: frozenset[str], like: Tensor, known: dict[str, Any]
+) -> dict[str, Any]:
+    """The fields in `needs` as numbers or tensors `[B, T]` or `[B, 1]`, detached.
+
+    What the caller gave goes before what follows from the batch (`known`). A tensor `[B]` has one
+    value per sequence.
+    """
+    rows, length = like.shape
+    fields = {}
+    for name in sorted(needs):
+        value = getattr(context, name) if name in context.given else known.get(name)
+        if isinstance(value, Tensor) and value.ndim:
+            value = value[:, None] if value.ndim == 1 else value
+            if value.ndim != 2 or value.shape[0] != rows or value.shape[1] not in (1, length):
+                raise KlipError(
+                    f"context {name} {list(value.shape)} must be [B], [B, 1] or [B, T] "
+                    f"with B={rows}, T={length}"
+                )
+        if isinstance(value, Tensor):
+            value = value.detach() if name in IDS else value.detach().to(like.dtype)
+        if value is not None:
+            fields[name] = value
+    return fields
+
+
+def from_batch(needs: frozenset[str], old_log_prob: Tensor, active: Tensor) -> dict[str, Tensor]:
+    """The fields that follow from the batch itself, if they are needed."""
+    known: dict[str, Tensor] = {}
+    if "old_log_prob" in needs:
+        known["old_log_prob"] = old_log_prob
+    if "mask" in needs:
+        known["mask"] = active
+    if "sequence" in needs:
+        rows = torch.arange(active.shape[0], device=active.device)
+        known["sequence"] = rows[:, None]
+    if needs & {"position", "length"}:
+        known["position"], known["length"] = positions(active)
+    return known

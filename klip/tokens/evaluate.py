@@ -1,0 +1,92 @@
+"""A shape at a batch: its multiplier and the value of its objective, in one pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from klip.shapes import (
+    BySign,
+    Clip,
+    ClipHigher,
+    Context,
+    Gated,
+    Shape,
+    Sum,
+    clip,
+    ratio,
+)
+from klip.shapes.backend import LOG_RATIO_LIMIT, cast
+
+
+def evaluate(
+    shape: Shape, log_ratio: Tensor, advantage: Tensor, context: Context
+) -> tuple[Tensor, Tensor | None]:
+    """(m, J): the multiplier and the published objective; J is None for a shape without one.
+
+    m is `shape.multiplier`, to the last bit. J of gated, summed and by-sign shapes is made of their
+    parts'.
+
+    >>> x, a = torch.tensor([[0.5]]), torch.tensor([[1.0]])
+    >>> m, value = evaluate(Clip(eps=0.25), x, a, Context())
+    >>> m.tolist(), value.tolist()
+    ([[0.0]], [[1.25]])
+    """
+    shape = shape.at(context, log_ratio)
+    if isinstance(shape, Clip) and type(shape) in (Clip, ClipHigher):
+        return _clip(shape, log_ratio, advantage)
+    match shape:
+        case Gated(gate, inner):
+            m, value = evaluate(inner, log_ratio, advantage, context)
+            c = cast(gate.weight(log_ratio, advantage, context), log_ratio)
+            return c * m, None if value is None else c * value
+        case Sum(inner, penalty):
+            m, value = evaluate(inner, log_ratio, advantage, context)
+            beta, cost = added(penalty, log_ratio, advantage, context)
+            return m + beta, None if value is None else value + cost
+        case BySign(positive, negative):
+            m, value = evaluate(positive, log_ratio, advantage, context)
+            other, other_value = evaluate(negative, log_ratio, advantage, context)
+            good = advantage > 0
+            m = torch.where(good, m, other)
+            if value is None or other_value is None:
+                return m, None
+            return m, torch.where(good, value, other_value)
+    if "objective" not in shape.definitions:
+        return shape.multiplier(log_ratio, advantage, context), None
+    if shape.definitions & {"multiplier", "beta"}:
+        m = shape.multiplier(log_ratio, advantage, context)
+        return m, shape.objective(log_ratio, advantage, context).detach()
+    # m is defined as dJ / d log w: differentiate the J that is wanted anyway.
+    with torch.enable_grad():
+        leaf = log_ratio.detach().requires_grad_(True)
+        value = shape.objective(leaf, advantage, context)
+        (m,) = torch.autograd.grad(value.sum(), leaf)
+    return m, value.detach()
+
+
+def added(
+    penalty: Shape, log_ratio: Tensor, advantage: Tensor, context: Context
+) -> tuple[Tensor, Tensor]:
+    """(beta, J - wA): what a penalty adds to another shape; 0 for a value that nobody published."""
+    beta = penalty.beta(log_ratio, advantage, context)
+    if "objective" not in penalty.definitions:
+        return beta, torch.zeros_like(log_ratio)
+    unconstrained = ratio(log_ratio) * advantage
+    return beta, penalty.objective(log_ratio, advantage, context) - unconstrained
+
+
+def _clip(shape: Clip, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+    """PPO-Clip, by far the most used shape, in a third of the passes over memory.
+
+    The `min` takes its second argument where that is strictly smaller; there w lies outside the
+    band and the slope of the clip is 0. The tests hold this to `Clip.multiplier`, bit for bit.
+    """
+    bottom, top = shape.edges
+    w = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_()
+    pull = w * advantage
+    if isinstance(bottom, Tensor) or isinstance(top, Tensor):
+        clipped = clip(w, bottom, top) * advantage
+    else:
+        clipped = w.clamp_(bottom, top).mul_(advantage)
+    return torch.where(clipped < pull, 0.0, pull), torch.minimum(clipped, pull)

@@ -1,0 +1,239 @@
+"""The token loss: m per token, and a scalar whose value users know and whose gradient is m.
+
+    loss = -reduce(J)        d loss / d log pi(t) = -m(t) * weight(t)
+
+with J the shape's own objective. The five axes are apart: a ratio level, a shape, gates, penalties
+and a reducer make up any of the published algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from klip.errors import KlipError
+from klip.shapes import Clip, Context, Gate, Penalty, Shape, check_needs
+from klip.shapes.backend import cast
+from klip.shapes.context import NO_CONTEXT
+from klip.tokens.context import from_batch, given_fields, working_dtype
+from klip.tokens.diagnostics import Diagnostics, band_at
+from klip.tokens.evaluate import added, evaluate
+from klip.tokens.levels import Level, Seen, token
+from klip.tokens.reducers import Reducer, token_mean
+
+
+class TokenLoss(NamedTuple):
+    """What `token_loss` returns."""
+
+    loss: Tensor
+    """`[]`, to be minimised"""
+    diagnostics: Diagnostics | None
+    """reduced when they are read; None if they were not asked for"""
+
+
+def token_loss(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    mask: Tensor | None = None,
+    shape: Shape = Clip(),  # noqa: B008 - a frozen value
+    context: Context = NO_CONTEXT,
+    *,
+    level: Level = token,
+    reducer: Reducer = token_mean,
+    gates: Sequence[Gate] = (),
+    penalties: Sequence[Penalty] = (),
+    state_kl: Tensor | None = None,
+    spans: Mapping[str, Tensor] | None = None,
+    nonfinite: str = "raise",
+    diagnostics: bool = True,
+) -> TokenLoss:
+    """loss = -reduce(J), d loss / d log_prob = -weight * (prod_g c_g * m_shape + sum_p beta_p).
+
+    `log_prob` (with gradient), `old_log_prob` and `mask` are `[B, T]`, `advantages` `[B]` or
+    `[B, T]`. The shape sees the log-ratio of `level`; `gates` and `penalties` given apart see the
+    token's own, and at the token level are `gate * shape + penalty`. Context fields that follow
+    from the batch (`old_log_prob`, `mask`, `position`, `length`, `sequence`) are filled in.
+
+    Halves (float16, bfloat16) are computed in float32 and the gradient returned in their own dtype.
+    Where J is not published (`Ramp`, `PerSample`, ...) the value is that of m. `state_kl` is the
+    closed-form KL(old || new) of each token's distribution, for shapes that weigh it.
+
+    What lies under the mask changes nothing, whatever it is. A number among the tokens that count
+    that is not finite is an error, found by the one host read that this function makes;
+    `nonfinite="drop"` reads nothing, and treats such tokens exactly as if they were masked.
+
+    >>> new = torch.tensor([[0.0, 0.5]], requires_grad=True)
+    >>> loss, seen = token_loss(new, torch.zeros(1, 2), torch.tensor([1.0]), shape=Clip(eps=0.25))
+    >>> loss.backward()
+    >>> loss.item(), new.grad.tolist()  # -(1 + 1.25) / 2; the second token is killed
+    (-1.125, [[-0.5, -0.0]])
+    >>> seen.metrics()["kill"]
+    0.5
+    """
+    _check_shapes(log_prob, old_log_prob, advantages, mask)
+    if nonfinite not in ("raise", "drop"):
+        raise KlipError(f"nonfinite={nonfinite!r} must be 'raise' or 'drop'")
+    parts = (shape, *gates, *penalties)
+    needs = frozenset[str]().union(*(part.needs for part in parts))
+    with torch.no_grad():
+        dtype = working_dtype(log_prob, old_log_prob)
+        old = old_log_prob.detach().to(dtype)
+        raw = log_prob.detach().to(dtype) - old
+        active = torch.ones_like(raw, dtype=torch.bool) if mask is None else mask.bool()
+        advantage = advantages.detach().to(dtype)
+        advantage = advantage[:, None] if advantage.ndim == 1 else advantage
+        watched = needs | {"age"} if diagnostics else needs
+        known = from_batch(watched, old, active)
+        if state_kl is not None:
+            known["kl"] = state_kl.detach()
+        fields = given_fields(context, watched, raw, known)
+        for part in parts:
+            check_needs(part, fields)
+        counted = active
+        if nonfinite == "drop":
+            used = [value for name, value in fields.items() if name in needs]
+            active = _finite(active, raw, advantage, *used)
+            fields |= given_fields(NO_CONTEXT, needs, raw, _moved(context, needs, old, active))
+        log_ratio = torch.where(active, raw, 0.0)
+        advantage = _masked(advantage, active)
+        clean = Context(**{name: _masked(value, active) for name, value in fields.items()})
+        count = active.sum(-1, keepdim=True).to(dtype)
+        seen = level(log_ratio, advantage, active)
+        seen = Seen(seen.log_ratio.expand_as(log_ratio), seen.kept)
+
+        m, value = evaluate(shape, seen.log_ratio, advantage, clean)
+        value = m if value is None else value
+        if seen.kept is not None:
+            m = torch.where(seen.kept, m, 0.0)
+        for gate in gates:
+            c = cast(gate.weight(log_ratio, advantage, clean), log_ratio)
+            m, value = c * m, c * value
+        for penalty in penalties:
+            beta, cost = added(penalty, log_ratio, advantage, clean)
+            m, value = m + beta, value + cost
+        m = torch.where(active, m, 0.0)
+        weight = reducer(count)
+        by_row = torch.where(active, value, 0.0).sum(-1, keepdim=True)
+        total = -(by_row * weight).sum()
+        if nonfinite == "raise" and not bool(torch.isfinite(total + log_ratio.sum())):
+            _refuse(active, log_ratio, advantage, clean, m)
+        kl_weight = shape.kl_weight(seen.log_ratio, advantage, clean)
+        if kl_weight is not None:
+            for gate in gates:
+                kl_weight = gate.weight(log_ratio, advantage, clean) * kl_weight
+        for penalty in penalties:
+            more = penalty.kl_weight(log_ratio, advantage, clean)
+            if more is not None:
+                kl_weight = more if kl_weight is None else kl_weight + more
+
+    loss: Tensor = _Pull.apply(log_prob, m, weight, total)  # type: ignore[no-untyped-call]
+    if kl_weight is not None:
+        loss = loss + _weighed_kl(state_kl, kl_weight, active, weight)
+    if not diagnostics:
+        return TokenLoss(loss, None)
+    return TokenLoss(
+        loss,
+        Diagnostics(
+            log_ratio=seen.log_ratio,
+            advantage=advantage,
+            m=m,
+            active=active,
+            band=band_at(shape, clean, seen.log_ratio),
+            kept=seen.kept,
+            counted=counted,
+            spans=dict(spans or {}),
+            age=fields.get("age"),
+        ),
+    )
+
+
+class _Pull(torch.autograd.Function):
+    """`value`, whose gradient with respect to log_prob is -m * weight."""
+
+    @staticmethod
+    def forward(ctx: Any, log_prob: Tensor, m: Tensor, weight: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(m, weight)
+        ctx.dtype = log_prob.dtype
+        return value.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        m, weight = ctx.saved_tensors
+        return (m * (-gradient * weight)).to(ctx.dtype), None, None, None
+
+
+def _masked(value: Any, active: Tensor) -> Any:
+    """`value` where tokens count and 0 elsewhere; `[B, 1]` stays so, numbers are left alone."""
+    if not isinstance(value, Tensor) or not value.ndim:
+        return value
+    counts = active.any(-1, keepdim=True) if value.shape[-1] == 1 else active
+    return torch.where(counts, value, torch.zeros((), dtype=value.dtype, device=value.device))
+
+
+def _finite(active: Tensor, *values: Any) -> Tensor:
+    """The tokens about which everything is finite."""
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            active = active & torch.isfinite(value)
+    return active
+
+
+def _moved(
+    context: Context, needs: frozenset[str], old: Tensor, active: Tensor
+) -> dict[str, Tensor]:
+    """What follows from the mask, anew: dropped tokens have no place."""
+    derived = from_batch(needs & {"mask", "position", "length"} - context.given, old, active)
+    return {name: value for name, value in derived.items() if name not in context.given}
+
+
+def _weighed_kl(state_kl: Tensor | None, kl_weight: Any, active: Tensor, weight: Tensor) -> Tensor:
+    """reduce(kl_weight * KL(state)), the second channel."""
+    if state_kl is None:
+        raise KlipError(
+            "the shape weighs the closed-form KL of each token's distribution: pass state_kl=... "
+            "[B, T], with gradient, or choose a sampled penalty (kl-k1, kl-k2, kl-k3)"
+        )
+    if state_kl.shape != active.shape:
+        raise KlipError(f"state_kl {list(state_kl.shape)} must be [B, T] {list(active.shape)}")
+    cost = torch.where(active, kl_weight, 0.0) * torch.where(active, state_kl, 0.0)
+    return (cost.sum(-1, keepdim=True) * weight).sum()
+
+
+def _check_shapes(
+    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor | None
+) -> None:
+    def say(x: Tensor) -> str:
+        return str(list(x.shape))
+
+    if log_prob.ndim != 2 or not log_prob.is_floating_point():
+        raise KlipError(f"log_prob {say(log_prob)} {log_prob.dtype} must be [B, T] and real")
+    rows, length = log_prob.shape
+    for name, x in (("old_log_prob", old_log_prob), ("mask", mask)):
+        if x is not None and x.shape != log_prob.shape:
+            raise KlipError(f"{name} {say(x)} must be [B, T] like log_prob {say(log_prob)}")
+    if tuple(advantages.shape) not in ((rows,), (rows, 1), (rows, length)):
+        raise KlipError(f"advantages {say(advantages)} must be [B] or [B, T] of {say(log_prob)}")
+
+
+def _refuse(
+    active: Tensor, log_ratio: Tensor, advantage: Tensor, context: Context, m: Tensor
+) -> None:
+    """Say which number is not finite, and where first."""
+    named = {"log_prob - old_log_prob": log_ratio, "advantages": advantage}
+    named |= {f"context {name}": getattr(context, name) for name in sorted(context.given)}
+    for name, value in (named | {"the multiplier": m}).items():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            continue
+        bad = (active & ~torch.isfinite(value)).nonzero()
+        if len(bad):
+            row, place = (int(i) for i in bad[0])
+            raise KlipError(
+                f"{name} is not finite at sequence {row}, token {place} ({len(bad)} tokens in "
+                "all): mask them, or pass nonfinite='drop' to leave them out"
+            )
+    raise KlipError("the value of the loss is not finite although every multiplier is")
