@@ -15,7 +15,7 @@ from klip.tokens.diagnostics import Diagnostics
 from klip.tokens.gates import OPSM
 from klip.tokens.groups import dr_grpo, grpo, rloo
 from klip.tokens.levels import GeometricMean, Level, Seen, sequence_mean, sequence_sum, token
-from klip.tokens.loss import TokenLoss, token_loss
+from klip.tokens.loss import TokenLoss, token_loss, token_multiplier
 from klip.tokens.penalties import ReferenceKL
 from klip.tokens.reducers import (
     ConstantLength,
@@ -57,4 +57,5 @@ __all__ = [
     "token_context",
     "token_loss",
     "token_mean",
+    "token_multiplier",
 ]

@@ -55,6 +55,8 @@ def sequence_mean(log_ratio: Tensor, advantage: Tensor, active: Tensor) -> Seen:
 def sequence_sum(log_ratio: Tensor, advantage: Tensor, active: Tensor) -> Seen:
     """W = exp(sum_t log w_t): the ratio of the whole sequences' probabilities.
 
+    With `mean_of_sums` the gradient is that of mean_i J(W_i, A_i); the value counts J once a token.
+
     >>> sequence_sum(torch.tensor([[0.25, 0.75]]), torch.ones(1, 1), torch.ones(1, 2)).log_ratio
     tensor([[1.]])
     """

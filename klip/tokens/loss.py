@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from klip.errors import KlipError
-from klip.shapes import Clip, Context, Gate, Penalty, Shape, check_needs
+from klip.shapes import Clip, Context, Gate, Penalty, Shape, Value, check_needs
 from klip.shapes.backend import cast
 from klip.shapes.context import NO_CONTEXT
 from klip.tokens.context import from_batch, given_fields, working_dtype
@@ -23,6 +23,12 @@ from klip.tokens.diagnostics import Diagnostics, band_at
 from klip.tokens.evaluate import added, evaluate
 from klip.tokens.levels import Level, Seen, token
 from klip.tokens.reducers import Reducer, token_mean
+
+_NO_STATE_KL = (
+    "the shape weighs the closed-form KL of each token's distribution: pass "
+    "token_loss(state_kl=...) [B, T], with gradient, or choose a sampled penalty "
+    "(kl-k1, kl-k2, kl-k3)"
+)
 
 
 class TokenLoss(NamedTuple):
@@ -32,6 +38,40 @@ class TokenLoss(NamedTuple):
     """`[]`, to be minimised"""
     diagnostics: Diagnostics | None
     """reduced when they are read; None if they were not asked for"""
+
+
+def token_multiplier(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    mask: Tensor | None = None,
+    shape: Shape = Clip(),  # noqa: B008 - a frozen value
+    context: Context = NO_CONTEXT,
+    *,
+    level: Level = token,
+    gates: Sequence[Gate] = (),
+    penalties: Sequence[Penalty] = (),
+    nonfinite: str = "raise",
+) -> Tensor:
+    """m = prod_g c_g * m_shape + sum_p beta_p, `[B, T]`, detached and 0 under the mask.
+
+    For a trainer that takes one coefficient per token and reduces by itself; the arguments are
+    those of `token_loss`.
+
+    >>> token_multiplier(torch.tensor([[0.0, 0.5]]), torch.zeros(1, 2), torch.tensor([2.0]))
+    tensor([[2., 0.]])
+    """
+    with torch.no_grad():
+        batch = _prepare(
+            log_prob, old_log_prob, advantages, mask, (shape, *gates, *penalties), context,
+            None, nonfinite,
+        )  # fmt: skip
+        pulled = _pull(batch, shape, level, gates, penalties)
+        if nonfinite == "raise" and not bool(torch.isfinite(pulled.m + batch.log_ratio).all()):
+            _refuse(batch, pulled.m)
+    if pulled.kl_weight is not None:
+        raise KlipError(_NO_STATE_KL)
+    return pulled.m
 
 
 def token_loss(
@@ -74,81 +114,109 @@ def token_loss(
     >>> seen.metrics()["kill"]
     0.5
     """
-    _check_shapes(log_prob, old_log_prob, advantages, mask)
-    if nonfinite not in ("raise", "drop"):
-        raise KlipError(f"nonfinite={nonfinite!r} must be 'raise' or 'drop'")
-    parts = (shape, *gates, *penalties)
-    needs = frozenset[str]().union(*(part.needs for part in parts))
     with torch.no_grad():
-        dtype = working_dtype(log_prob, old_log_prob)
-        old = old_log_prob.detach().to(dtype)
-        raw = log_prob.detach().to(dtype) - old
-        active = torch.ones_like(raw, dtype=torch.bool) if mask is None else mask.bool()
-        advantage = advantages.detach().to(dtype)
-        advantage = advantage[:, None] if advantage.ndim == 1 else advantage
-        watched = needs | {"age"} if diagnostics else needs
-        known = from_batch(watched, old, active)
-        if state_kl is not None:
-            known["kl"] = state_kl.detach()
-        fields = given_fields(context, watched, raw, known)
-        for part in parts:
-            check_needs(part, fields)
-        counted = active
-        if nonfinite == "drop":
-            used = [value for name, value in fields.items() if name in needs]
-            active = _finite(active, raw, advantage, *used)
-            fields |= given_fields(NO_CONTEXT, needs, raw, _moved(context, needs, old, active))
-        log_ratio = torch.where(active, raw, 0.0)
-        advantage = _masked(advantage, active)
-        clean = Context(**{name: _masked(value, active) for name, value in fields.items()})
-        count = active.sum(-1, keepdim=True).to(dtype)
-        seen = level(log_ratio, advantage, active)
-        seen = Seen(seen.log_ratio.expand_as(log_ratio), seen.kept)
-
-        m, value = evaluate(shape, seen.log_ratio, advantage, clean)
-        value = m if value is None else value
-        if seen.kept is not None:
-            m = torch.where(seen.kept, m, 0.0)
-        for gate in gates:
-            c = cast(gate.weight(log_ratio, advantage, clean), log_ratio)
-            m, value = c * m, c * value
-        for penalty in penalties:
-            beta, cost = added(penalty, log_ratio, advantage, clean)
-            m, value = m + beta, value + cost
-        m = torch.where(active, m, 0.0)
-        weight = reducer(count)
-        by_row = torch.where(active, value, 0.0).sum(-1, keepdim=True)
+        batch = _prepare(
+            log_prob, old_log_prob, advantages, mask, (shape, *gates, *penalties), context,
+            state_kl, nonfinite,
+        )  # fmt: skip
+        pulled = _pull(batch, shape, level, gates, penalties)
+        weight = reducer(batch.active.sum(-1, keepdim=True).to(batch.log_ratio.dtype))
+        by_row = torch.where(batch.active, pulled.value, 0.0).sum(-1, keepdim=True)
         total = -(by_row * weight).sum()
-        if nonfinite == "raise" and not bool(torch.isfinite(total + log_ratio.sum())):
-            _refuse(active, log_ratio, advantage, clean, m)
-        kl_weight = shape.kl_weight(seen.log_ratio, advantage, clean)
-        if kl_weight is not None:
-            for gate in gates:
-                kl_weight = gate.weight(log_ratio, advantage, clean) * kl_weight
-        for penalty in penalties:
-            more = penalty.kl_weight(log_ratio, advantage, clean)
-            if more is not None:
-                kl_weight = more if kl_weight is None else kl_weight + more
+        if nonfinite == "raise" and not bool(torch.isfinite(total + batch.log_ratio.sum())):
+            _refuse(batch, pulled.m)
 
-    loss: Tensor = _Pull.apply(log_prob, m, weight, total)  # type: ignore[no-untyped-call]
-    if kl_weight is not None:
-        loss = loss + _weighed_kl(state_kl, kl_weight, active, weight)
+    loss: Tensor = _Pull.apply(log_prob, pulled.m, weight, total)  # type: ignore[no-untyped-call]
+    if pulled.kl_weight is not None:
+        loss = loss + _weighed_kl(state_kl, pulled.kl_weight, batch.active, weight)
     if not diagnostics:
         return TokenLoss(loss, None)
     return TokenLoss(
         loss,
         Diagnostics(
-            log_ratio=seen.log_ratio,
-            advantage=advantage,
-            m=m,
-            active=active,
-            band=band_at(shape, clean, seen.log_ratio),
-            kept=seen.kept,
-            counted=counted,
+            log_ratio=pulled.seen.log_ratio,
+            advantage=batch.advantage,
+            m=pulled.m,
+            active=batch.active,
+            band=band_at(shape, batch.context, pulled.seen.log_ratio),
+            kept=pulled.seen.kept,
+            counted=batch.counted,
             spans=dict(spans or {}),
-            age=fields.get("age"),
+            age=given_fields(context, frozenset({"age"}), batch.log_ratio, {}).get("age"),
         ),
     )
+
+
+class _Batch(NamedTuple):
+    """The arguments, checked, in the working dtype, and 0 under the mask."""
+
+    log_ratio: Tensor
+    advantage: Tensor
+    active: Tensor
+    counted: Tensor
+    context: Context
+
+
+class _Pulled(NamedTuple):
+    """A batch seen through level, shape, gates and penalties."""
+
+    m: Tensor
+    value: Tensor
+    kl_weight: Any
+    seen: Seen
+
+
+def _prepare(
+    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor | None,
+    parts: Sequence[Value], context: Context, state_kl: Tensor | None, nonfinite: str,
+) -> _Batch:  # fmt: skip
+    _check_shapes(log_prob, old_log_prob, advantages, mask)
+    if nonfinite not in ("raise", "drop"):
+        raise KlipError(f"nonfinite={nonfinite!r} must be 'raise' or 'drop'")
+    needs = frozenset[str]().union(*(part.needs for part in parts))
+    dtype = working_dtype(log_prob, old_log_prob)
+    old = old_log_prob.detach().to(dtype)
+    raw = log_prob.detach().to(dtype) - old
+    counted = torch.ones_like(raw, dtype=torch.bool) if mask is None else mask.bool()
+    advantage = advantages.detach().to(dtype)
+    advantage = advantage[:, None] if advantage.ndim == 1 else advantage
+
+    def known(active: Tensor) -> dict[str, Any]:
+        closed_form = {} if state_kl is None else {"kl": state_kl}
+        return given_fields(context, needs, raw, from_batch(needs, old, active) | closed_form)
+
+    active, fields = counted, known(counted)
+    for part in parts:
+        check_needs(part, fields)
+    if nonfinite == "drop":
+        active = _finite(counted, raw, advantage, *fields.values())
+        fields = known(active)  # a dropped token has no place in its sequence
+    clean = Context(**{name: _masked(value, active) for name, value in fields.items()})
+    log_ratio = torch.where(active, raw, 0.0)
+    return _Batch(log_ratio, _masked(advantage, active), active, counted, clean)
+
+
+def _pull(
+    batch: _Batch, shape: Shape, level: Level, gates: Sequence[Gate], penalties: Sequence[Penalty]
+) -> _Pulled:
+    own = (batch.log_ratio, batch.advantage, batch.context)
+    seen = level(batch.log_ratio, batch.advantage, batch.active)
+    seen = Seen(seen.log_ratio.expand_as(batch.log_ratio), seen.kept)
+    m, value = evaluate(shape, seen.log_ratio, batch.advantage, batch.context)
+    value = m if value is None else value
+    if seen.kept is not None:
+        m = torch.where(seen.kept, m, 0.0)
+    kl_weight = shape.kl_weight(seen.log_ratio, batch.advantage, batch.context)
+    for gate in gates:
+        c = cast(gate.weight(*own), batch.log_ratio)
+        m, value = c * m, c * value
+        kl_weight = None if kl_weight is None else c * kl_weight
+    for penalty in penalties:
+        beta, cost = added(penalty, *own)
+        m, value = m + beta, value + cost
+        if (more := penalty.kl_weight(*own)) is not None:
+            kl_weight = more if kl_weight is None else kl_weight + more
+    return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, seen)
 
 
 class _Pull(torch.autograd.Function):
@@ -183,21 +251,10 @@ def _finite(active: Tensor, *values: Any) -> Tensor:
     return active
 
 
-def _moved(
-    context: Context, needs: frozenset[str], old: Tensor, active: Tensor
-) -> dict[str, Tensor]:
-    """What follows from the mask, anew: dropped tokens have no place."""
-    derived = from_batch(needs & {"mask", "position", "length"} - context.given, old, active)
-    return {name: value for name, value in derived.items() if name not in context.given}
-
-
 def _weighed_kl(state_kl: Tensor | None, kl_weight: Any, active: Tensor, weight: Tensor) -> Tensor:
     """reduce(kl_weight * KL(state)), the second channel."""
     if state_kl is None:
-        raise KlipError(
-            "the shape weighs the closed-form KL of each token's distribution: pass state_kl=... "
-            "[B, T], with gradient, or choose a sampled penalty (kl-k1, kl-k2, kl-k3)"
-        )
+        raise KlipError(_NO_STATE_KL)
     if state_kl.shape != active.shape:
         raise KlipError(f"state_kl {list(state_kl.shape)} must be [B, T] {list(active.shape)}")
     cost = torch.where(active, kl_weight, 0.0) * torch.where(active, state_kl, 0.0)
@@ -220,16 +277,15 @@ def _check_shapes(
         raise KlipError(f"advantages {say(advantages)} must be [B] or [B, T] of {say(log_prob)}")
 
 
-def _refuse(
-    active: Tensor, log_ratio: Tensor, advantage: Tensor, context: Context, m: Tensor
-) -> None:
+def _refuse(batch: _Batch, m: Tensor) -> None:
     """Say which number is not finite, and where first."""
-    named = {"log_prob - old_log_prob": log_ratio, "advantages": advantage}
-    named |= {f"context {name}": getattr(context, name) for name in sorted(context.given)}
+    named = {"log_prob - old_log_prob": batch.log_ratio, "advantages": batch.advantage}
+    known = batch.context
+    named |= {f"context {name}": getattr(known, name) for name in sorted(known.given)}
     for name, value in (named | {"the multiplier": m}).items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
-        bad = (active & ~torch.isfinite(value)).nonzero()
+        bad = (batch.active & ~torch.isfinite(value)).nonzero()
         if len(bad):
             row, place = (int(i) for i in bad[0])
             raise KlipError(

@@ -17,6 +17,7 @@ from klip.shapes import (
     SAPO,
     Clip,
     Context,
+    FromEnd,
     ImportanceSampling,
     KLk1,
     KLk2,
@@ -39,6 +40,7 @@ from klip.tokens import (
     token,
     token_loss,
     token_mean,
+    token_multiplier,
 )
 from tests.shapes.samples import RANGES, seeds
 from tests.tokens.batches import draw, gradient, reduced, with_kl
@@ -312,3 +314,45 @@ def test_mistakes_are_named():
         Denominator(0)
     with pytest.raises(KlipError, match="must be positive"):
         ConstantLength(0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_multiplier_alone(level):
+    batch = draw(3, needs={"behaviour_log_ratio"})
+    del batch["state_kl"]
+    how = {"level": LEVELS[level], "gates": [Truncate()], "penalties": [KLk2(b=0.1)]}
+    m = token_multiplier(shape=Ramp(), **how, **batch)
+    assert not m.requires_grad
+    assert torch.equal(m, token_loss(shape=Ramp(), **how, **batch).diagnostics.m)
+    with pytest.raises(KlipError, match="state_kl"):
+        token_multiplier(shape=KL(), **batch)
+    with torch.no_grad():
+        batch["log_prob"][0, 2] = math.inf
+    with pytest.raises(KlipError, match="sequence 0, token 2"):
+        token_multiplier(shape=Clip(), **batch)
+
+
+def test_a_scaled_loss_has_a_scaled_gradient():
+    batch = draw(3)
+    once, thrice = (gradient(k * token_loss(**batch).loss, batch["log_prob"]) for k in (1, 3))
+    torch.testing.assert_close(thrice, 3 * once, rtol=1e-14, atol=0.0)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_can_be_looked_at_without_gradients(mode):
+    batch = draw(3)
+    with mode():
+        loss, seen = token_loss(**batch)
+    assert torch.equal(loss, token_loss(**batch).loss)
+    assert seen.metrics()["tokens"] == batch["mask"].sum()
+
+
+@pytest.mark.parametrize("nonfinite", ["raise", "drop"])
+def test_a_dropped_token_has_no_place(nonfinite):
+    """Positions are counted among the tokens that count."""
+    shape = Clip(eps=FromEnd(tail=0.01, body=5.0, count=1))
+    old, new = torch.zeros(1, 3), torch.full((1, 3), 0.1)
+    mask = torch.tensor([[True, True, nonfinite == "drop"]])
+    new[0, 2] = math.nan
+    m = token_multiplier(new, old, torch.ones(1), mask, shape, nonfinite=nonfinite)
+    assert (m != 0).tolist() == [[True, False, False]]

@@ -106,3 +106,20 @@ def test_sapo_by_hand(seed):
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-15)
     left, right = (gradient(x, batch["log_prob"]) for x in (mine, theirs))
     torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-15)
+
+
+@given(seeds)
+def test_gspo_in_its_token_form(seed):
+    """sg(s) * pi(t) / sg(pi(t)), with advantages that differ within a sequence."""
+    batch = draw(seed, reach=0.05)
+    how = {"level": sequence_mean, "reducer": mean_of_means}
+    mine = token_loss(shape=Clip(low=3e-2, high=4e-2), **how, **batch).loss
+    mask, count, new = batch["mask"], batch["mask"].sum(-1, keepdim=True), batch["log_prob"]
+    moved = torch.where(mask, new - batch["old_log_prob"], 0.0)
+    s = torch.exp(moved.sum(-1, keepdim=True) / count.clamp(min=1)).detach()
+    s, a = s * torch.exp(new - new.detach()), batch["advantages"]
+    each = -torch.min(s * a, torch.clamp(s, 1 - 3e-2, 1 + 4e-2) * a)
+    theirs = reduced("mean_of_means", each, mask)
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-15)
+    left, right = (gradient(x, new) for x in (mine, theirs))
+    torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-15)
