@@ -1,0 +1,64 @@
+"""What every adapter asks of the shape it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from klip.errors import KlipError
+from klip.shapes import CONTEXT_FIELDS, Context, Controller, Gate, Penalty, Shape, parse
+from klip.shapes.value import Value
+
+
+def given_shape(shape: str | Shape, trainer: str, fields: Iterable[str]) -> Shape:
+    """The shape that `shape` is or spells, if `trainer` can give it what it needs.
+
+    `fields` are the context fields that reach the loss in that trainer.
+
+    >>> given_shape("clip(eps=0.3)", "TRL", ())
+    Clip(eps=0.3, low=None, high=None)
+    >>> given_shape("age-conditioned", "verl", ("position", "length"))
+    Traceback (most recent call last):
+    klip.errors.KlipError: age-conditioned needs age (how many updates old the sample is), which does not reach the loss in verl; it has length, position
+    """
+    value = parse(shape) if isinstance(shape, str) else shape
+    if isinstance(value, Controller):
+        raise KlipError(
+            f"{value.name} adapts between updates, and {trainer} keeps no state for it: give a "
+            "shape with a fixed coefficient, such as kl-k3(b=1)"
+        )
+    if not isinstance(value, Shape):
+        raise KlipError(
+            f"shape={value!r} must be a shape or its spelling, such as 'clip(eps=0.2)'; "
+            "`klip shapes` lists them"
+        )
+    check_fields((value,), trainer, fields)
+    return value
+
+
+def check_fields(
+    parts: Iterable[Shape | Gate | Penalty], trainer: str, fields: Iterable[str]
+) -> None:
+    """Refuse what `trainer` cannot serve: context that it lacks, or a closed-form KL."""
+    fields = frozenset(fields)
+    for part in parts:
+        for name in sorted(part.needs - fields):
+            raise KlipError(
+                f"{part.name} needs {name} ({CONTEXT_FIELDS[name]}), which does not reach the "
+                f"loss in {trainer}; it has {', '.join(sorted(fields)) or 'no context'}"
+            )
+        if _weighs_state_kl(part) and "kl" not in fields:
+            raise KlipError(
+                f"{part.name} weighs the closed-form KL of each distribution, which {trainer} "
+                "does not compute: choose a sampled penalty (kl-k1, kl-k2, kl-k3)"
+            )
+
+
+def _weighs_state_kl(part: Value) -> bool:
+    """Whether the part has the second channel; asked of one sample at w = e."""
+    if not isinstance(part, Shape):
+        return False
+    one = torch.ones(1, 1)
+    known = Context(**{name: one for name in part.needs})
+    return part.at(known, one).kl_weight(one, one, known) is not None
