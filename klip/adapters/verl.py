@@ -1,0 +1,250 @@
+"""verl: a policy loss called `klip`, its shape read from the environment.
+
+    actor_rollout_ref.actor.policy_loss.loss_mode=klip
+    KLIP_SHAPE="clip(low=0.2, high=0.28)"
+
+verl imports this module in each of its processes, as an entry point of the group `verl.plugins`.
+Its configuration of losses is closed, so the shape comes from `KLIP_SHAPE` or, with a level, from
+the TOML file that `KLIP_CONFIG` names. `klip doctor verl` says whether all of this is in place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
+from verl.workers.config import ActorConfig, PolicyLossConfig
+
+from klip.adapters.verl_settings import Settings, named_level, settings
+from klip.errors import KlipError
+from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Gate, Parameter, numbers
+from klip.shapes.context import NO_CONTEXT
+from klip.tokens import Diagnostics, GeometricMean, token_loss
+
+METRICS = (
+    "in", "kill", "pass", "killed_mass", "pull", "k3", "ratio_mean", "ratio_min", "ratio_max",
+    "beta_p05", "beta_p50", "beta_p95", "inert",
+)  # fmt: skip
+"""The diagnostics that are logged: the same in every call, since verl gathers them by name."""
+
+
+def policy_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: ActorConfig | None = None,
+    rollout_is_weights: Tensor | None = None,
+) -> tuple[Tensor, dict[str, Any]]:
+    """loss = agg_loss(-c J), d loss / d log_prob = -c m d agg_loss, c = rollout_is_weights.
+
+    Called by verl, by keyword, with tensors `[B, T]`; the value is that of the shape's objective.
+    """
+    given = settings()
+    if config is None:
+        raise KlipError("verl's loss is called without its config: pass config=ActorConfig(...)")
+    check_config(config, given)
+    gates = []
+    if rollout_is_weights is not None:
+        if rollout_is_weights.shape != log_prob.shape:
+            raise KlipError(
+                f"rollout_is_weights {list(rollout_is_weights.shape)} must be [B, T] like "
+                f"log_prob {list(log_prob.shape)}"
+            )
+        gates = [RolloutWeights(rollout_is_weights)]
+    wide = log_prob.dtype == torch.float64
+    weight = token_weight(
+        response_mask,
+        loss_agg_mode,
+        config.global_batch_info,
+        torch.float64 if wide else torch.float32,
+    )
+    loss, seen = token_loss(
+        log_prob,
+        old_log_prob,
+        advantages,
+        response_mask,
+        given.shape,
+        level=named_level(given.level),
+        reducer=lambda count: weight,
+        gates=gates,
+        nonfinite=given.nonfinite,
+    )
+    assert seen is not None  # diagnostics are on
+    _warn_if_inert(seen, config)
+    found = usual_metrics(seen, log_prob.detach() - old_log_prob, rollout_is_weights)
+    if given.diagnostics:
+        own = seen.metrics()
+        found |= {f"klip/{name}": own.get(name, 0.0) for name in METRICS}
+    return loss, found
+
+
+register_policy_loss("klip")(policy_loss)
+
+
+@dataclass(frozen=True)
+class RolloutWeights(Gate, family="gate", reference="verl's algorithm.rollout_correction"):
+    """c = rollout_is_weights `[B, T]`: what verl multiplies every one of its own losses by."""
+
+    c: Parameter
+
+    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+        return self.c
+
+
+def token_weight(
+    mask: Tensor, mode: str, info: Mapping[str, Any], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """d agg_loss / d (loss of a token), `[B, 1]`: how verl's own aggregation weighs each sequence.
+
+    >>> mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
+    >>> token_weight(mask, "seq-mean-token-sum", {"global_batch_size": 8}).tolist()
+    [[0.125], [0.125]]
+    """
+    counts = mask.bool()
+    with torch.enable_grad():
+        losses = torch.zeros(mask.shape, dtype=dtype, device=mask.device, requires_grad=True)
+        try:
+            total = agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=mode, **info)
+        except ValueError as error:
+            raise KlipError(f"verl does not aggregate by loss_agg_mode={mode!r}: {error}") from None
+        (found,) = torch.autograd.grad(total, losses)
+    # Where nothing counts the mean over tokens is 0/0.
+    found = torch.where(counts, found, 0.0)
+    weight = found.amax(-1, keepdim=True)
+    if not torch.equal(torch.where(counts, weight, 0.0), found):
+        raise KlipError(
+            f"loss_agg_mode={mode!r} weighs the tokens of a sequence differently, which no reducer "
+            "of Klip's does: choose token-mean or one of the seq-mean modes"
+        )
+    return weight
+
+
+def usual_metrics(
+    seen: Diagnostics, log_ratio: Tensor, rollout_is_weights: Tensor | None
+) -> dict[str, float]:
+    """verl's own three: the kill side's share without a pull, the pass side's with A < 0, and k1.
+
+    For a dual clip they are the numbers of verl's vanilla loss.
+    """
+    active, a, x = seen.active, seen.advantage, seen.log_ratio
+    dropped = active & (seen.m == 0)
+    if rollout_is_weights is not None:
+        dropped = dropped & (rollout_is_weights != 0)
+    held = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)  # as verl's losses do
+    rows = (dropped & (x * a > 0), dropped & (a < 0) & (x > 0), torch.where(active, -held, 0.0))
+    totals = torch.stack([row.sum(dtype=torch.float32) for row in rows]) / active.sum().clamp(min=1)
+    names = ("actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl")
+    return dict(zip(names, totals.tolist(), strict=True))
+
+
+def _warn_if_inert(seen: Diagnostics, config: ActorConfig) -> None:
+    """Python shows it once a process; it cannot be known here how many minibatches there are."""
+    if config.get("ppo_epochs", 1) > 1 or not bool(seen.active.any()):
+        return
+    if not bool((seen.active & (seen.log_ratio != 0)).any()):
+        warnings.warn(
+            "every ratio of this batch is 1, so no trust region does anything yet. With "
+            "actor.ppo_epochs=1 it stays so unless data.train_batch_size is larger than "
+            "actor.ppo_mini_batch_size: take several updates per batch if the shape is to matter",
+            stacklevel=2,
+        )
+
+
+NAMES = {
+    "clip_ratio": ("eps",),
+    "clip_ratio_low": ("eps", "low"),
+    "clip_ratio_high": ("eps", "high"),
+    "clip_ratio_c": ("cap",),
+    "tau_pos": ("tau_positive",),
+    "tau_neg": ("tau_negative",),
+}
+"""verl's numbers for its own losses, and what shapes call them."""
+
+
+def check_config(config: ActorConfig, given: Settings) -> None:
+    """Refuse a number that was set for one of verl's own losses and that the shape does not have.
+
+    verl's defaults say nothing about what the user wants, and pass.
+    """
+    usual = {field.name: field.default for field in dataclasses.fields(ActorConfig)}
+    for name, spellings in NAMES.items():
+        value = config.get(name, usual[name])
+        if value is None or value == usual[name]:
+            continue
+        if not any(math.isclose(value, said) for said in _said(given, name, spellings)):
+            raise KlipError(
+                f"actor.{name}={value:g} is not used by loss_mode=klip, and {given.shape} does not "
+                f"say so too: write it into the shape, or leave actor.{name} at verl's default "
+                f"{usual[name]:g}"
+            )
+    for field in dataclasses.fields(PolicyLossConfig):
+        value = config.policy_loss.get(field.name, field.default)
+        if field.name in ("loss_mode", "rollout_correction", "_target_") or value == field.default:
+            continue
+        raise KlipError(
+            f"actor.policy_loss.{field.name}={value} belongs to another loss_mode and is not used "
+            f"by klip: leave it at verl's default {field.default}"
+        )
+
+
+def _said(given: Settings, name: str, spellings: tuple[str, ...]) -> Iterator[float]:
+    """The numbers of the shape and the level that mean what verl's setting `name` means."""
+    level = named_level(given.level)
+    said = numbers(given.shape) | (vars(level) if isinstance(level, GeometricMean) else {})
+    for path, number in said.items():
+        leaf = path.rpartition(".")[2]
+        if leaf in spellings:
+            yield number
+        # CISPO's edges are ratios, where verl has distances from 1.
+        elif (name, leaf) == ("clip_ratio_high", "cap"):
+            yield number - 1
+        elif (name, leaf) == ("clip_ratio_low", "floor"):
+            yield 1 - number
+
+
+PlainLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(new_log_probs, old_log_probs, advantages, mask) -> loss."""
+
+
+def plain_loss(
+    loss: str | Callable[..., Any], *, loss_agg_mode: str = "token-mean", **config: Any
+) -> PlainLoss:
+    """A loss of verl, by name or itself, as a function of tensors `[B, T]` alone.
+
+    `config` are fields of verl's `ActorConfig` and `PolicyLossConfig`.
+
+    >>> old, one = torch.zeros(1, 2), torch.ones(1, 2)
+    >>> plain_loss("vanilla", clip_ratio_high=0.28)(old + 0.5, old, one, one)
+    tensor(-1.2800)
+    """
+    call = get_policy_loss_fn(loss) if isinstance(loss, str) else loss
+    own = {field.name for field in dataclasses.fields(PolicyLossConfig)}
+    inner = PolicyLossConfig(**{name: x for name, x in config.items() if name in own})
+    outer = {name: x for name, x in config.items() if name not in own}
+    actor = ActorConfig(
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, policy_loss=inner, **outer
+    )
+
+    def plain(
+        new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
+    ) -> Tensor:
+        value: Tensor = call(
+            old_log_prob=old_log_probs,
+            log_prob=new_log_probs,
+            advantages=advantages,
+            response_mask=mask,
+            loss_agg_mode=loss_agg_mode,
+            config=actor,
+        )[0]
+        return value
+
+    return plain

@@ -1,0 +1,137 @@
+"""What the environment says about verl's loss `klip`: a shape, and the level of its ratio.
+
+Needs PyTorch and no verl, so that `klip doctor verl` can read it where verl is missing or broken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klip.adapters.common import given_shape
+from klip.errors import KlipError
+from klip.shapes import Shape
+from klip.tokens import GeometricMean, Level, sequence_mean, sequence_sum, token
+
+FIELDS = ("length", "mask", "old_log_prob", "position", "sequence")
+"""The context that a registered loss can know: all of it follows from log-probs and mask."""
+
+WAYS_OUT = {
+    "behaviour_log_ratio": "verl corrects for the sampler itself, with "
+    "algorithm.rollout_correction.rollout_is=token: its weights multiply any shape",
+    "reference_log_ratio": "verl adds the KL to the reference itself, with "
+    "actor_rollout_ref.actor.use_kl_loss=True",
+}
+"""For a context field that does not reach the loss: what verl has in its place."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `KLIP_SHAPE` and `KLIP_CONFIG` say."""
+
+    shape: Shape
+    level: str = "token"
+    """token, sequence-mean, sequence-sum or geometric-mean(low=0.4, high=0.4)"""
+    nonfinite: str = "raise"
+    """what becomes of a token whose numbers are not finite: raise or drop"""
+    diagnostics: bool = True
+    """whether `klip/...` is logged"""
+
+    def __post_init__(self) -> None:
+        named_level(self.level)
+        if self.nonfinite not in ("raise", "drop"):
+            raise KlipError(f"nonfinite={self.nonfinite!r} must be 'raise' or 'drop'")
+        if not isinstance(self.diagnostics, bool):
+            raise KlipError(f"diagnostics={self.diagnostics!r} must be true or false")
+
+
+def settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process; the file is read once, so that a run keeps what it began with.
+
+    >>> settings({"KLIP_SHAPE": "clip(eps=0.3)"}).shape
+    Clip(eps=0.3, low=None, high=None)
+    """
+    environment = os.environ if environment is None else environment
+    return _settings(environment.get("KLIP_SHAPE", ""), environment.get("KLIP_CONFIG", ""))
+
+
+@functools.cache
+def _settings(spelling: str, path: str) -> Settings:
+    said = _file(path) if path else {}
+    texts = {"KLIP_SHAPE": spelling, f"KLIP_CONFIG={path}": said.pop("shape", "")}
+    shapes = {where: _shape(text, where) for where, text in texts.items() if text != ""}
+    if not shapes:
+        empty = f" ({path} has none)" if path else ""
+        raise KlipError(
+            f"loss_mode=klip has no shape{empty}: set KLIP_SHAPE="
+            '"clip(low=0.2, high=0.28)", or KLIP_CONFIG to a TOML file with shape = "...", where '
+            "verl's workers see it (docs/verl.md)"
+        )
+    if len(set(shapes.values())) > 1:
+        both = " and ".join(f"{where} says {shape}" for where, shape in shapes.items())
+        raise KlipError(f"{both}: unset one of the two")
+    return Settings(next(iter(shapes.values())), **said)
+
+
+def _file(path: str) -> dict[str, Any]:
+    if not Path(path).is_absolute():
+        raise KlipError(f"KLIP_CONFIG={path} must be a whole path: workers run in other folders")
+    try:
+        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KlipError(
+            f"KLIP_CONFIG={path} cannot be read ({error.strerror}): every node needs the file"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KlipError(f"KLIP_CONFIG={path} is not TOML: {error}") from None
+    known = [field.name for field in dataclasses.fields(Settings)]
+    if unknown := sorted(said.keys() - set(known)):
+        raise KlipError(
+            f"KLIP_CONFIG={path} sets {', '.join(unknown)}, which is not known; it may set "
+            f"{', '.join(known)}"
+        )
+    return said
+
+
+def _shape(text: Any, where: str) -> Shape:
+    if not isinstance(text, str):
+        raise KlipError(f'{where}: shape = {text!r} must be text, such as "clip(eps=0.2)"')
+    try:
+        return given_shape(text, "verl", FIELDS)
+    except KlipError as error:
+        hints = [hint for field, hint in WAYS_OUT.items() if f"needs {field} " in str(error)]
+        raise KlipError("; ".join([f"{where}: {error}", *hints])) from None
+
+
+def named_level(name: Any) -> Level:
+    """The ratio level that `name` spells.
+
+    >>> named_level("geometric-mean(low=0.3, high=0.5)")
+    GeometricMean(low=0.3, high=0.5)
+    """
+    levels: dict[str, Level] = {
+        "token": token,
+        "sequence-mean": sequence_mean,
+        "sequence-sum": sequence_sum,
+        "geometric-mean": GeometricMean(),
+    }
+    if isinstance(name, str) and name in levels:
+        return levels[name]
+    number = r"\s*=\s*([\d.eE+-]+)\s*"
+    found = re.fullmatch(rf"geometric-mean\(\s*low{number},\s*high{number}\)", str(name))
+    try:
+        if found:
+            return GeometricMean(low=float(found[1]), high=float(found[2]))
+    except ValueError:
+        pass
+    raise KlipError(
+        f"level={name!r} is unknown; there are {', '.join(levels)} and "
+        "geometric-mean(low=0.4, high=0.4)"
+    )

@@ -1,0 +1,41 @@
+"""`klip doctor`: whether a trainer that people have would find Klip."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import tyro
+
+from klip.cli.common import Json, print_json
+from klip.errors import KlipError
+from klip.runs.files import shown
+
+
+def doctor(
+    trainer: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="verl")],
+    ray: bool = False,
+    as_json: Json = False,
+) -> int:
+    """Check that a trainer's workers find Klip and its shape; exits with 1 if something is amiss.
+
+    Args:
+        trainer: verl
+        ray: look in a worker of Ray too: of the cluster of RAY_ADDRESS, or of one started here
+        as_json: print one JSON object
+
+    """
+    if trainer != "verl":
+        raise KlipError(f"the doctor knows verl, not {trainer}: klip doctor verl")
+    from klip.adapters.doctor import healthy, verl
+
+    checks = verl(ray)
+    ok = healthy(checks)
+    if as_json:
+        print_json({"trainer": trainer, "ok": ok, "checks": [asdict(check) for check in checks]})
+        return 0 if ok else 1
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = {True: "ok", False: "NO", None: "--"}[check.ok]
+        print(f"{mark}  {check.name:{width}}  {shown(check.says)}")
+    return 0 if ok else 1

@@ -1,0 +1,110 @@
+"""What the environment may say about verl's loss, and what it may not."""
+
+import pytest
+
+from klip.adapters.verl_settings import Settings, named_level, settings
+from klip.errors import KlipError
+from klip.shapes import Clip
+from klip.tokens import GeometricMean, sequence_mean, sequence_sum, token
+
+
+@pytest.fixture
+def written(tmp_path):
+    def written(text, name="klip.toml"):
+        path = tmp_path / name
+        path.write_text(text)
+        return {"KLIP_CONFIG": str(path)}
+
+    return written
+
+
+def test_a_shape_in_the_environment():
+    assert settings({"KLIP_SHAPE": "clip(low=0.2, high=0.28)"}) == Settings(
+        Clip(low=0.2, high=0.28)
+    )
+
+
+def test_a_file(written):
+    said = written(
+        'shape = "clip"\nlevel = "sequence-mean"\nnonfinite = "drop"\ndiagnostics = false'
+    )
+    assert settings(said) == Settings(Clip(), "sequence-mean", "drop", diagnostics=False)
+
+
+def test_both_and_the_same(written):
+    both = written('shape = "clip(eps=0.2)"') | {"KLIP_SHAPE": "clip(low=0.2, high=0.2)"}
+    assert settings(both) == Settings(Clip(eps=0.2))
+
+
+def test_a_file_may_leave_the_shape_to_the_environment(written):
+    both = written('level = "sequence-sum"') | {"KLIP_SHAPE": "clip"}
+    assert settings(both) == Settings(Clip(), "sequence-sum")
+
+
+def test_a_run_keeps_what_it_began_with(written):
+    said = written('shape = "clip"')
+    before = settings(said)
+    written('shape = "ramp"')
+    assert settings(said) is before
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("token", token),
+        ("sequence-mean", sequence_mean),
+        ("sequence-sum", sequence_sum),
+        ("geometric-mean", GeometricMean(0.4, 0.4)),
+        ("geometric-mean(low=0.2, high=1e-1)", GeometricMean(0.2, 0.1)),
+    ],
+)
+def test_levels(name, level):
+    assert named_level(name) == level
+
+
+@pytest.mark.parametrize("name", ["", "sequence", "geometric-mean(low=0.2)", "token()", 3, None,
+                                  "geometric-mean(low=1.2.3, high=0.1)"])  # fmt: skip
+def test_levels_that_are_not(name):
+    with pytest.raises(KlipError, match="there are token, sequence-mean"):
+        named_level(name)
+
+
+def test_nothing():
+    with pytest.raises(KlipError, match=r"KLIP_SHAPE=.*KLIP_CONFIG"):
+        settings({})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has none"),
+        ('shape = "clip', "is not TOML"),
+        ("shape = 3", "must be text"),
+        ('shape = "clap"', "did you mean clip"),
+        ('shape = "clip(eps=-1)"', "greater than 0"),
+        ('shape = "truncate"', "not a shape"),
+        ('shape = "clip"\nlevel = "sentence"', "'sentence'"),
+        ('shape = "clip"\nnonfinite = "zero"', "'zero'"),
+        ('shape = "clip"\ndiagnostics = 1', "true or false"),
+        ('shape = "clip"\neps = 0.2', "sets eps, which is not known"),
+    ],
+)
+def test_files_that_are_wrong(written, text, message):
+    with pytest.raises(KlipError, match=message):
+        settings(written(text))
+
+
+def test_two_shapes(written):
+    both = written('shape = "ramp"') | {"KLIP_SHAPE": "clip"}
+    with pytest.raises(KlipError, match=r"KLIP_SHAPE says clip.* says ramp.*unset one"):
+        settings(both)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(KlipError, match="No such file"):
+        settings({"KLIP_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_a_path_that_depends_on_the_folder():
+    with pytest.raises(KlipError, match="whole path"):
+        settings({"KLIP_CONFIG": "klip.toml"})
