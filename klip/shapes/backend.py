@@ -11,6 +11,7 @@ that its theorem leaves out.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -203,7 +204,62 @@ def ratio(log_ratio: Array) -> Array:
     objective's gradient and a multiplier written by hand agree beyond the limit too.
     """
     saturated = clip(log_ratio, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    return exp(log_ratio + stop_gradient(saturated - log_ratio))
+    return rounded_exp(log_ratio + stop_gradient(saturated - log_ratio))
+
+
+def rounded_exp(x: Array) -> Array:
+    """e^x, rounded from float64: in float32 the same bits in every framework.
+
+    Their own float32 functions differ in the last bit for one number in eleven, and a shape would
+    then be a slightly different one in the trainer and in a token loss. The derivative is the
+    rounded value itself.
+    """
+    if isinstance(x, Dual):
+        value = rounded_exp(x.value)
+        return Dual(value, value * x.tangent)
+    if not hasattr(x, "dtype") or x.dtype == namespace(x).float64:
+        return exp(x)
+    name = namespace(x).__name__
+    if "jax" in name:
+        return _jax_exp()(x)
+    if "torch" in name:
+        return _torch_exp().apply(x)
+    return np.exp(x.astype(np.float64)).astype(x.dtype)
+
+
+@functools.cache
+def _jax_exp() -> Callable[[Array], Array]:
+    jax = sys.modules["jax"]
+
+    @jax.custom_jvp
+    def exponential(x: Array) -> Array:
+        with jax.enable_x64(True):
+            return jax.numpy.exp(x.astype(jax.numpy.float64)).astype(x.dtype)
+
+    @exponential.defjvp
+    def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+        y = exponential(*primals)
+        return y, y * tangents[0]
+
+    return exponential
+
+
+@functools.cache
+def _torch_exp() -> Any:
+    torch = sys.modules["torch"]
+
+    class Exponential(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Array) -> Array:
+            y = x.double().exp_().to(x.dtype)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Array) -> Array:
+            return gradient * ctx.saved_tensors[0]
+
+    return Exponential
 
 
 def derivative(function: Callable[[Array], Array], x: Array) -> Array:

@@ -16,7 +16,7 @@ from klip.shapes import (
     clip,
     ratio,
 )
-from klip.shapes.backend import LOG_RATIO_LIMIT, cast
+from klip.shapes.backend import LOG_RATIO_LIMIT, cast, rounded_exp
 
 
 def evaluate(
@@ -83,7 +83,7 @@ def _clip(shape: Clip, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Te
     band and the slope of the clip is 0. The tests hold this to `Clip.multiplier`, bit for bit.
     """
     bottom, top = shape.edges
-    w = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_()
+    w = rounded_exp(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
     pull = w * advantage
     if isinstance(bottom, Tensor) or isinstance(top, Tensor):
         clipped = clip(w, bottom, top) * advantage

@@ -89,3 +89,24 @@ def test_torch_gradients_are_taken_even_under_no_grad():
         slope = derivative(lambda v: v * v, torch.tensor([3.0]))
     assert slope.item() == 6.0
     assert not slope.requires_grad
+
+
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.01, 8))
+def test_the_ratio_has_the_same_bits_in_every_framework(seed, spread):
+    """One definition of a shape is one function, not three that differ in their last bits."""
+    x = np.random.default_rng(seed).normal(0, spread, 4096).astype(np.float32)
+    expected = np.exp(np.clip(x, -20, 20).astype(np.float64)).astype(np.float32)
+    for framework, to in TO.items():
+        found = np.asarray(ratio(to(x)))
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected, err_msg=framework)
+        slope = np.asarray(derivative(ratio, to(x)))
+        np.testing.assert_array_equal(slope, expected, err_msg=f"slope in {framework}")
+    np.testing.assert_array_equal(np.asarray(jax.jit(ratio)(x)), expected)
+
+
+def test_the_ratio_can_be_differentiated_twice_in_torch():
+    x = torch.tensor([0.5], requires_grad=True)
+    (slope,) = torch.autograd.grad(ratio(x), x, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope, x)
+    assert curvature.item() == slope.item() == ratio(x).item()

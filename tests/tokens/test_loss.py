@@ -169,7 +169,7 @@ def test_one_token_a_sequence_makes_all_levels_and_means_agree():
 ARITHMETIC = [
     "is", "reinforce", "clip", "clip-phi", "per-sample", "clip-higher", "dual-clip", "strict-clip",
     "ramp", "asymmetric", "ppo-rb", "tr-ppo", "tr-ppo-rb", "truly-ppo", "pspo", "cispo", "tis",
-    "dppo-tv", "gppo", "topr", "kl", "spma-k1", "sppo", "age-conditioned",
+    "dppo-tv", "gppo", "topr", "kl", "spma", "spma-k1", "sppo", "aspo", "dcpo", "age-conditioned",
 ]  # fmt: skip
 """Shapes of which the ratio is the only transcendental part, and no product is added to."""
 
@@ -178,8 +178,8 @@ ARITHMETIC = [
 def test_one_token_a_sequence_has_the_multiplier_of_the_trainer(name):
     """As klip.ppo.update computes it: compiled by XLA in float32, between barriers.
 
-    The two frameworks' exp differ in the last bit for about one number in eleven, and XLA may fuse
-    a product and a sum. Where e^log w agrees, what is arithmetic alone agrees bit for bit.
+    What is arithmetic in w alone agrees bit for bit. Elsewhere the frameworks' own functions differ
+    in their last bit, or XLA fuses a product and a sum, which rounds once where PyTorch does twice.
     """
     shape, rng, n = catalogue()[name](), np.random.default_rng(1), 4096
     old = -rng.uniform(0.05, 4, n).astype(np.float32)
@@ -192,20 +192,19 @@ def test_one_token_a_sequence_has_the_multiplier_of_the_trainer(name):
     def trainers(new, advantage, fields):
         log_ratio, advantage = barrier((new - old, advantage))
         m = shape.multiplier(log_ratio, advantage, Context(**fields))
-        return barrier(jnp.asarray(m, jnp.float32)), jnp.exp(log_ratio)
+        return barrier(jnp.asarray(m, jnp.float32))
 
-    theirs, w = map(np.asarray, trainers(new, advantage, fields))
+    theirs = np.asarray(trainers(new, advantage, fields))
     column = {k: torch.from_numpy(v)[:, None] for k, v in fields.items()}
     x, y = torch.from_numpy(new)[:, None], torch.from_numpy(old)[:, None]
     _, seen = token_loss(
         x, y, torch.from_numpy(advantage), torch.ones(n, 1), shape, Context(**column),
         state_kl=torch.zeros(n, 1),
     )  # fmt: skip
-    ours, agree = seen.m[:, 0].numpy(), (x - y).exp()[:, 0].numpy() == w
-    assert agree.mean() > 0.85
+    ours = seen.m[:, 0].numpy()
     if name in ARITHMETIC:
-        np.testing.assert_array_equal(ours[agree], theirs[agree])
-    scale = np.abs(w * advantage) + np.abs(theirs) + 1
+        np.testing.assert_array_equal(ours, theirs)
+    scale = np.abs(np.exp(new - old) * advantage) + np.abs(theirs) + 1
     assert (np.abs(ours - theirs) / scale).max() < 2e-5
 
 
