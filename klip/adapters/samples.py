@@ -1,0 +1,116 @@
+"""Flat batches `[N]`, one action an entry, as scripts in the style of CleanRL have them.
+
+`policy_loss` takes the place of the clipped loss; `together` joins what its minibatches say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from klip.errors import KlipError
+from klip.shapes import NO_CONTEXT, Clip, Context, Shape, check_needs
+from klip.tokens import Diagnostics, TokenLoss, token_loss
+
+
+def policy_loss(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    shape: Shape = Clip(),  # noqa: B008 - a frozen value
+    context: Context = NO_CONTEXT,
+    *,
+    state_kl: Tensor | None = None,
+    diagnostics: bool = True,
+) -> TokenLoss:
+    """loss = -mean(J), d loss / d log_prob = -m / N.
+
+    All of `[N]`; `log_prob` has a gradient, and the advantages are as the script has made them
+    (normalised or not). `old_log_prob` is at the shape's disposal by itself; what else it needs is
+    in the context, `[N]` or a number. `state_kl` is the closed-form KL(old || new) at each sample's
+    state, with gradient, for shapes that weigh it (`kl`, `truly-ppo`).
+
+    >>> new = torch.tensor([0.0, 0.5], requires_grad=True)
+    >>> loss, seen = policy_loss(new, torch.zeros(2), torch.ones(2), Clip(eps=0.25))
+    >>> loss.backward()
+    >>> loss.item(), new.grad.tolist(), seen.metrics()["kill"]
+    (-1.125, [-0.5, -0.0], 0.5)
+    """
+    if not isinstance(shape, Shape):
+        raise KlipError(
+            f"shape={shape!r} must be a shape: read a spelling once, before the training loop, "
+            "with klip.shapes.parse('clip(eps=0.2)')"
+        )
+    for name, x in (("log_prob", log_prob), ("old_log_prob", old_log_prob),
+                    ("advantages", advantages), ("state_kl", state_kl)):  # fmt: skip
+        if x is not None and (x.ndim != 1 or x.shape != log_prob.shape):
+            raise KlipError(
+                f"{name} {list(x.shape)} must be [N], one number a sample, like log_prob "
+                f"{list(log_prob.shape)}: sum over the parts of an action, and flatten"
+            )
+    # A sample is no sequence: a position, a length or a mask must be given, never made up.
+    known = {"old_log_prob"} | ({"kl"} if state_kl is not None else set())
+    check_needs(shape, context.given | known)
+    check_recorded(log_prob, old_log_prob)
+    return token_loss(
+        log_prob[:, None],
+        old_log_prob[:, None],
+        advantages,
+        None,
+        shape,
+        context,
+        state_kl=None if state_kl is None else state_kl[:, None],
+        diagnostics=diagnostics,
+    )
+
+
+def together(parts: Sequence[Diagnostics]) -> Diagnostics:
+    """The diagnostics of several minibatches as those of one batch, for one log entry.
+
+    >>> seen = [
+    ...     policy_loss(torch.full((2,), x), torch.full((2,), -1.0), torch.ones(2)).diagnostics
+    ...     for x in (-1.0, -0.5)
+    ... ]
+    >>> together(seen).metrics()["kill"]
+    0.5
+    """
+    if not parts:
+        raise KlipError("there are no diagnostics to put together: no minibatch was trained on")
+
+    def joined(side: int) -> Any:
+        bands = [part.band[side] for part in parts]
+        if not any(isinstance(band, Tensor) for band in bands) and len(set(bands)) == 1:
+            return bands[0]  # as a number it is compared exactly as each part compared it
+        return torch.cat(
+            [
+                torch.as_tensor(band, dtype=part.m.dtype, device=part.m.device).expand_as(part.m)
+                for band, part in zip(bands, parts, strict=True)
+            ]
+        )
+
+    return Diagnostics(
+        log_ratio=torch.cat([part.log_ratio for part in parts]),
+        advantage=torch.cat([part.advantage.expand_as(part.m) for part in parts]),
+        m=torch.cat([part.m for part in parts]),
+        active=torch.cat([part.active for part in parts]),
+        band=(joined(0), joined(1)),
+    )
+
+
+def check_recorded(log_prob: Tensor, old_log_prob: Tensor) -> None:
+    """Refuse old log-probs that are all 0 although the policy is not certain: nobody stored them.
+
+    >>> check_recorded(torch.tensor([-1.0, -2.0]), torch.zeros(2))
+    Traceback (most recent call last):
+    klip.errors.KlipError: all 2 old log-probs are 0, and the policy's own sum to -3: those of the policy that sampled were not recorded, and every ratio would be wrong
+    """  # noqa: E501 - a traceback in a doctest is one line
+    total = float(log_prob.detach().sum())
+    if old_log_prob.numel() and abs(total) > 1 and not bool(old_log_prob.any()):
+        raise KlipError(
+            f"all {old_log_prob.numel()} old log-probs are 0, and the policy's own sum to "
+            f"{total:g}: those of the policy that sampled were not recorded, and every ratio "
+            "would be wrong"
+        )

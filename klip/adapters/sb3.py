@@ -1,0 +1,314 @@
+"""Stable-Baselines3's PPO with any shape: `KlipPPO("MlpPolicy", env, shape="spo(eps=0.2)")`.
+
+Stable-Baselines3 has no hook in its policy loss, so `train()` is written anew here: the same
+numbers in the same order, with the shape in the place of its clip. With the shape `clip` an update
+is the one of its own PPO up to the rounding of float32, and in float64 to the last bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.utils import explained_variance
+from torch import Tensor
+from torch.distributions import kl_divergence
+from torch.func import functional_call
+from torch.nn import Module
+from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_
+
+from klip.adapters.common import given_shape
+from klip.adapters.samples import policy_loss, together
+from klip.errors import KlipError
+from klip.shapes import Band, Context, Controller, Feedback, Gated, Shape, Sum, parse, ratio
+from klip.shapes.value import is_number
+from klip.tokens import Diagnostics
+
+TRAINER = "Stable-Baselines3"
+FIELDS = ("old_log_prob", "kl", "entropy", "step")
+LOGGED = ("in", "kill", "pass", "killed_mass", "pull", "ratio_min", "ratio_max", "beta_p05",
+          "beta_p50", "beta_p95", "beta_kill_p05", "beta_kill_p50", "beta_kill_p95")  # fmt: skip
+FOLLOWED = "2ffe213c00847e0d"
+"""The fingerprint of the `train()` that ours follows: that of versions 2.4.0 to 2.9.2."""
+
+
+class KlipPPO(PPO):
+    """PPO of Stable-Baselines3 whose trust region is a shape or a controller.
+
+    All arguments are those of `stable_baselines3.PPO`, and `shape`, by keyword: a value of
+    `klip.shapes` or its spelling. The shape decides, so `clip_range` is left out. Models are saved
+    with their shape, and a controller's state; `KlipPPO.load(path, shape=...)` changes it.
+
+    >>> model = KlipPPO("MlpPolicy", "CartPole-v1", n_steps=64, shape="spo(eps=0.3)", device="cpu")
+    >>> model.shape
+    'spo(eps=0.3)'
+    """
+
+    def __init__(
+        self, policy: Any, env: Any, *args: Any, shape: Any = "clip(eps=0.2)", **kwargs: Any
+    ) -> None:
+        self.shape = shape
+        self.shape_state: dict[str, float] = {}
+        given = inspect.signature(PPO).bind(policy, env, *args, **kwargs)
+        given.arguments.setdefault("clip_range", None)  # told from one that the user gave
+        super().__init__(*given.args, **given.kwargs)
+
+    def _setup_model(self) -> None:
+        value = parse(self.shape) if isinstance(self.shape, str) else self.shape
+        steered = value if isinstance(value, Controller) else Controller(value)
+        start = given_shape(steered.shape_at(steered.init()), TRAINER, FIELDS)
+        if "old_log_prob" in start.needs and isinstance(self.action_space, spaces.Box):
+            raise KlipError(
+                f"{start.name} needs the probability of an action, and in {self.action_space} "
+                "actions have densities: choose a shape of the ratio, such as clip or spo"
+            )
+        self.clip_range: Any = _clip_range(self.clip_range, start)
+        self.shape, self._controller = _spelled(value), steered
+        if self.shape_state.keys() != steered.init().keys():
+            self.shape_state = _numbers(steered.init())
+        super()._setup_model()
+        if train_fingerprint() != FOLLOWED:
+            warnings.warn(
+                "this version of Stable-Baselines3 has a train() that KlipPPO has not been "
+                "compared with: what it newly does is missing here",
+                stacklevel=2,
+            )
+        if self.n_epochs == 1 and self.batch_size >= self.n_steps * self.n_envs:
+            warnings.warn(
+                "every ratio will be 1 and every shape inert: there is one gradient step per "
+                f"rollout (n_epochs=1, batch_size={self.batch_size}); raise n_epochs or lower "
+                "batch_size",
+                stacklevel=2,
+            )
+
+    def _excluded_save_params(self) -> list[str]:
+        """Leave out what follows from the shape's spelling."""
+        return [*super()._excluded_save_params(), "_controller", "clip_range"]
+
+    def train(self) -> None:
+        """Epochs of minibatches over the rollout; the policy gradient is the shape's multiplier."""
+        policy, controller = self.policy, self._controller
+        policy.set_training_mode(True)
+        self._update_learning_rate(policy.optimizer)
+        shape = controller.shape_at(self.shape_state)
+        adapts = type(controller) is not Controller
+        rollout = Rollout(policy) if adapts or uses_kl(shape) else None
+        value_clip = self.clip_range_vf
+        if value_clip is not None:
+            value_clip = value_clip(self._current_progress_remaining)  # type: ignore[operator]
+
+        steps: list[Step] = []
+        for epoch in range(self.n_epochs):
+            begun, ended = len(steps), False
+            for batch in self.rollout_buffer.get(self.batch_size):
+                loss, step = self._step(batch, shape, rollout, value_clip)
+                steps.append(step)
+                if self.target_kl is not None and step.approx_kl > 1.5 * self.target_kl:
+                    ended = True
+                    if self.verbose >= 1:
+                        print(f"Stopped in epoch {epoch}: approx_kl reached {step.approx_kl:.2f}")
+                    break
+                policy.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                clip_grad_norm_(policy.parameters(), self.max_grad_norm)
+                policy.optimizer.step()
+            self._n_updates += 1
+            moved = Feedback(ratio_deviation=_deviation(steps[begun:]))
+            if ended or controller.stop(self.shape_state, moved):
+                break
+        if adapts:
+            found = self._feedback(rollout)
+            self.shape_state = _numbers(controller.update(self.shape_state, found))
+        self._log(steps, begun, value_clip)
+
+    def _step(
+        self, batch: Any, shape: Shape, rollout: Rollout | None, value_clip: float | None
+    ) -> tuple[Tensor, Step]:
+        """The loss of one minibatch, and what is logged about it."""
+        values, log_prob, entropy = self._evaluate(batch)
+        values, advantages = values.flatten(), batch.advantages
+        if self.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        if entropy is None and "entropy" in shape.needs:
+            raise KlipError(f"{shape.name} needs entropy, which a squashed policy has none of")
+        known = {} if entropy is None else {"entropy": entropy.detach()}
+        context = Context(step=float(self.num_timesteps), **known)
+        kl = rollout.kl(batch.observations) if rollout is not None and uses_kl(shape) else None
+        pulled, seen = policy_loss(
+            log_prob, batch.old_log_prob, advantages, shape, context, state_kl=kl
+        )
+        assert seen is not None
+        if value_clip is not None:
+            change = torch.clamp(values - batch.old_values, -value_clip, value_clip)
+            values = batch.old_values + change
+        value_loss = F.mse_loss(batch.returns, values)
+        entropy_loss = -torch.mean(-log_prob if entropy is None else entropy)
+        loss = pulled + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+        with torch.no_grad():
+            log_ratio = log_prob - batch.old_log_prob
+            approx_kl = torch.mean((torch.exp(log_ratio) - 1) - log_ratio)
+        return loss, Step(
+            loss=loss.item(),
+            policy_loss=pulled.item(),
+            value_loss=value_loss.item(),
+            entropy_loss=entropy_loss.item(),
+            approx_kl=approx_kl.item(),
+            seen=seen,
+        )
+
+    def _evaluate(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values, log-probabilities of the actions taken, and entropies if there is a formula."""
+        discrete = isinstance(self.action_space, spaces.Discrete)
+        actions = batch.actions.long().flatten() if discrete else batch.actions
+        return self.policy.evaluate_actions(batch.observations, actions)
+
+    def _feedback(self, rollout: Rollout | None) -> Feedback:
+        """What the epochs did to the policy, over the whole rollout."""
+        assert rollout is not None
+        deviation, kl = [], []
+        with torch.no_grad():
+            for batch in self.rollout_buffer.get(self.batch_size):
+                log_prob = self._evaluate(batch)[1]
+                deviation.append((ratio(log_prob - batch.old_log_prob) - 1).abs())
+                kl.append(rollout.kl(batch.observations))
+        means = [float(torch.cat(parts).mean()) for parts in (kl, deviation)]
+        return Feedback(means[0], means[1], float(sum(len(part) for part in kl)))
+
+    def _log(self, steps: Sequence[Step], last_epoch: int, value_clip: float | None) -> None:
+        """The entries of Stable-Baselines3 under `train/`, and the shape's under `klip/`."""
+        seen, buffer = together([step.seen for step in steps]), self.rollout_buffer
+        (low, high), w = seen.band, ratio(seen.log_ratio)
+        outside = (w < 1 - low) | (w > 1 + high)
+        rows = {
+            "entropy_loss": np.mean([step.entropy_loss for step in steps]),
+            "policy_gradient_loss": np.mean([step.policy_loss for step in steps]),
+            "value_loss": np.mean([step.value_loss for step in steps]),
+            "approx_kl": np.mean([step.approx_kl for step in steps[last_epoch:]]),
+            "clip_fraction": float(outside.float().mean()),
+            "loss": steps[-1].loss,
+            "explained_variance": explained_variance(
+                buffer.values.flatten(), buffer.returns.flatten()
+            ),
+        }
+        if hasattr(self.policy, "log_std"):
+            rows["std"] = torch.exp(self.policy.log_std).mean().item()
+        if (eps := _eps(self._controller.shape)) is not None:
+            rows["clip_range"] = eps
+        if value_clip is not None:
+            rows["clip_range_vf"] = value_clip
+        for name, number in rows.items():
+            self.logger.record(f"train/{name}", number)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        found = seen.metrics() | self.shape_state
+        for name in (*LOGGED, *self.shape_state):
+            if name in found:
+                self.logger.record(f"klip/{name}", found[name])
+
+
+class Step(NamedTuple):
+    """One minibatch."""
+
+    loss: float
+    policy_loss: float
+    value_loss: float
+    entropy_loss: float
+    approx_kl: float
+    seen: Diagnostics
+
+
+class Rollout:
+    """The policy of the rollout: its parameters, kept while the epochs move the policy's own."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy, self.at = policy, _At(policy)
+        named = [*self.at.named_parameters(), *self.at.named_buffers()]
+        self.tensors = {name: x.detach().clone() for name, x in named}
+
+    def kl(self, observations: Any) -> Tensor:
+        """KL(old || new) `[N]` in closed form, with the gradient of the new."""
+        new = self.at(observations)
+        # Rollouts are collected in evaluation mode, so that is what the old policy was.
+        self.policy.set_training_mode(False)
+        with torch.no_grad():
+            old = functional_call(self.at, self.tensors, (observations,))
+        self.policy.set_training_mode(True)
+        parts = [kl_divergence(p, q) for p, q in zip(old, new, strict=True)]
+        return torch.stack([x if x.ndim == 1 else x.sum(-1) for x in parts]).sum(0)
+
+
+class _At(Module):
+    """The distributions that a policy has at some observations, as PyTorch knows them."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observations: Any) -> list[Any]:
+        held = self.policy.get_distribution(observations).distribution
+        return list(held) if isinstance(held, (list, tuple)) else [held]
+
+
+def uses_kl(shape: Shape) -> bool:
+    """Whether a shape asks for the closed-form KL of each state, to weigh it or to know it.
+
+    >>> uses_kl(parse("kl(b=1)")), uses_kl(parse("tr-ppo")), uses_kl(parse("clip"))
+    (True, True, False)
+    """
+    one = torch.ones(1)
+    known = Context(**{name: one for name in shape.needs})
+    return "kl" in shape.needs or shape.at(known, one).kl_weight(one, one, known) is not None
+
+
+def train_fingerprint() -> str:
+    """A digest of Stable-Baselines3's own `train()`, its comments and white space left out."""
+    lines = inspect.getsource(PPO.train).splitlines()
+    code = re.sub(r"\s", "", "".join(re.sub("#.*", "", line) for line in lines))
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def _eps(shape: Shape) -> float | None:
+    """The one radius of the shape's band, if that is a number."""
+    while isinstance(shape, (Gated, Sum)):
+        shape = shape.shape
+    return shape.eps if isinstance(shape, Band) and is_number(shape.eps) else None
+
+
+def _clip_range(given: Any, shape: Shape) -> float:
+    """The clip range that the shape stands for, 0.2 if for none; refuse one that contradicts it."""
+    eps = _eps(shape)
+    if callable(given):
+        raise KlipError(
+            f"clip_range is a schedule and the shape is {shape}: the shape decides, so leave "
+            "clip_range out and write eps=by-step(start=0.2, end=0.0, steps=1e6) in the shape"
+        )
+    if given is not None and given != eps:
+        raise KlipError(
+            f"clip_range={given} and the shape is {shape}: the shape decides, so leave clip_range "
+            f"out, or write shape='clip(eps={given})'"
+        )
+    return 0.2 if eps is None else eps
+
+
+def _spelled(value: Any) -> Any:
+    """The spelling of a value, which survives in a saved model; itself if it has none."""
+    try:
+        return str(value) if parse(str(value)) == value else value
+    except KlipError:
+        return value
+
+
+def _numbers(state: Any) -> dict[str, float]:
+    return {name: float(x) for name, x in state.items()}
+
+
+def _deviation(steps: Sequence[Step]) -> float:
+    return float(torch.cat([(ratio(s.seen.log_ratio) - 1).abs() for s in steps]).mean())

@@ -1,0 +1,66 @@
+"""What an adapter may be given, and what it refuses before any training."""
+
+import pytest
+
+from klip.adapters.common import check_fields, given_shape
+from klip.errors import KlipError
+from klip.shapes import CONTEXT_FIELDS, Clip, IcePop, KLk3, Shape, Truncate, catalogue, parse
+
+
+@pytest.mark.parametrize("cls", catalogue(Shape).values(), ids=lambda cls: cls.name)
+def test_every_shape_passes_where_everything_is_known(cls):
+    """And by its spelling as by its value."""
+    assert given_shape(cls(), "T", CONTEXT_FIELDS) == cls()
+    assert given_shape(str(cls()), "T", CONTEXT_FIELDS) == cls()
+
+
+@pytest.mark.parametrize("cls", catalogue(Shape).values(), ids=lambda cls: cls.name)
+def test_every_need_is_asked_for(cls):
+    """Without context a shape passes if it needs none and weighs no closed-form KL."""
+    shape = cls()
+    weighs = {"kl", "p3o", "truly-ppo"}
+    if not shape.needs and shape.name not in weighs:
+        assert given_shape(shape, "T", ()) == shape
+        return
+    with pytest.raises(KlipError, match=r"does not reach the loss in T|T does not compute"):
+        given_shape(shape, "T", ())
+
+
+@pytest.mark.parametrize("spelling", ["kl(b=1)", "clip + kl(b=1)", "by-sign(clip, kl(b=1))", "p3o"])
+def test_a_closed_form_kl_is_found_wherever_it_is(spelling):
+    with pytest.raises(KlipError, match=r"closed-form KL .* T does not compute.* kl-k3"):
+        given_shape(spelling, "T", {"old_log_prob", "mask"})
+    assert given_shape(spelling, "T", {"kl"}) == parse(spelling)
+
+
+def test_thresholds_and_gates_count():
+    with pytest.raises(KlipError, match=r"needs age .* which does not reach the loss in T"):
+        given_shape("clip(eps=by-age(fresh=0.2))", "T", {"position"})
+    with pytest.raises(KlipError, match="behaviour_log_ratio"):
+        given_shape(Truncate() * Clip(), "T", {"position"})
+    with pytest.raises(KlipError, match="it has no context"):
+        check_fields([Clip(), IcePop()], "T", ())
+    check_fields([Clip(), IcePop(), KLk3()], "T", {"behaviour_log_ratio"})
+
+
+def test_what_there_is_is_said():
+    with pytest.raises(KlipError, match=r"it has mask, position$"):
+        given_shape("age-conditioned", "T", ["position", "mask"])
+
+
+@pytest.mark.parametrize("spelling", ["adaptive-kl", "espo"])
+def test_controllers_are_refused_with_a_way_out(spelling):
+    with pytest.raises(KlipError, match=rf"{spelling} adapts between updates, and T keeps .*kl-k3"):
+        given_shape(spelling, "T", CONTEXT_FIELDS)
+
+
+@pytest.mark.parametrize("wrong", [0.2, None, Clip, Truncate()])
+def test_what_is_no_shape_is_refused(wrong):
+    with pytest.raises(KlipError, match="must be a shape or its spelling"):
+        given_shape(wrong, "T", ())
+
+
+@pytest.mark.parametrize("wrong", ["clap", "clip(", "clip(eps=-1)", "truncate(cap=2)"])
+def test_what_does_not_spell_a_shape_is_refused(wrong):
+    with pytest.raises(KlipError):
+        given_shape(wrong, "T", ())
