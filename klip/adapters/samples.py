@@ -1,6 +1,7 @@
 """Flat batches `[N]`, one action an entry, as scripts in the style of CleanRL have them.
 
-`policy_loss` takes the place of the clipped loss; `together` joins what its minibatches say.
+`policy_loss` takes the place of the clipped loss, with a shape read by `parse`; `together` joins
+what its minibatches say.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from klip.errors import KlipError
-from klip.shapes import NO_CONTEXT, Clip, Context, Shape, check_needs
+from klip.shapes import NO_CONTEXT, Clip, Context, Shape, check_needs, parse
 from klip.tokens import Diagnostics, TokenLoss, token_loss
+
+__all__ = ["check_recorded", "parse", "policy_loss", "together"]
 
 
 def policy_loss(

@@ -1,5 +1,11 @@
 """A flat batch has the gradient of the shape, and refuses what it cannot know."""
 
+import re
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
@@ -142,3 +148,45 @@ def test_numbers_that_are_not_finite_are_refused():
     new, old, advantages = batch(1)
     with pytest.raises(KlipError, match="advantages is not finite"):
         policy_loss(new, old, advantages / 0)
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cleanrl_style.py"
+PLAIN = """\
+ratio = torch.exp(log_prob - old_log_prob)
+clipped = torch.clamp(ratio, 0.8, 1.2)
+pg_loss = torch.max(-advantage * ratio, -advantage * clipped).mean()
+_, seen = policy_loss(log_prob, old_log_prob, advantage, shape)  # for its numbers alone
+"""
+
+
+def example(source, **options):
+    """Run the script, or an edited one, as its own module."""
+    module = ModuleType("cleanrl_style")
+    sys.modules[module.__name__] = module  # where a dataclass looks for its annotations
+    exec(compile(source, str(EXAMPLE), "exec"), module.__dict__)
+    del sys.modules[module.__name__]
+    return module.train(module.Args(**options))
+
+
+def test_the_script_with_its_own_clip_is_the_script_with_ours():
+    """The marked loss line, written out by hand, gives the same agent."""
+    source = EXAMPLE.read_text(encoding="utf-8")
+    marked = [line for line in source.splitlines() if line.endswith("# klip")]
+    assert len(marked) == 3
+    pad = re.match(" *", marked[-1])[0]
+    plain = source.replace(marked[-1], textwrap.indent(PLAIN.rstrip(), pad))
+    ours, rows = example(source, steps=2048)
+    theirs, _ = example(plain, steps=2048)
+    assert np.mean([row["kill"] for row in rows]) > 0.01
+    for x, y in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-6)
+
+
+def test_the_script_takes_any_shape_and_learns():
+    source = EXAMPLE.read_text(encoding="utf-8")
+    clip, _ = example(source, steps=512)
+    other, _ = example(source, steps=512, shape="reinforce")
+    pairs = zip(clip.parameters(), other.parameters(), strict=True)
+    assert any(not torch.equal(x, y) for x, y in pairs)
+    _, rows = example(source, steps=8192, shape="spo(eps=0.2)")
+    assert rows[-1]["return"] > 2 * rows[0]["return"]
