@@ -6,13 +6,16 @@ at in a process that has just started, as a worker has, and that lets verl do th
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import logging
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -35,11 +38,14 @@ class Check:
     says: str
 
 
-def verl(ray: bool = False) -> list[Check]:
-    """What a fresh process finds; with `ray`, what a worker of Ray on this machine finds too."""
-    found = _fresh_process()
+def verl(ray: bool = False, run: Sequence[str] = ()) -> list[Check]:
+    """What a fresh process finds; with `ray`, what a worker of Ray finds too.
+
+    `run` are a run's settings, as `python -m verl.trainer.main_ppo` takes them.
+    """
+    found = _fresh_process(run)
     if ray:
-        found += [Check(f"Ray worker: {c.name}", c.ok, c.says) for c in _ray_worker()]
+        found += [Check(f"Ray worker: {c.name}", c.ok, c.says) for c in _ray_worker(run)]
     return found
 
 
@@ -48,7 +54,7 @@ def healthy(checks: list[Check]) -> bool:
     return all(check.ok for check in checks)
 
 
-def look() -> list[Check]:
+def look(run: Sequence[str] = ()) -> list[Check]:
     """Every check, in the process that this is; the first that fails leaves the rest unmade.
 
     The shape needs no verl, so it is read in any case.
@@ -60,6 +66,7 @@ def look() -> list[Check]:
         ("loss", _loss),
         ("shape", _shape),
         ("trial", _trial),
+        *([("run", lambda: _run(run))] if run else []),
     ]
     found: list[Check] = []
     failed = ""
@@ -161,6 +168,50 @@ def _trial() -> str:
     return f"a small batch has the loss {loss.item():.4g} and the gradient -m / tokens"
 
 
+def composed(run: Sequence[str]) -> Any:
+    """verl's whole configuration with a run's settings."""
+    hydra = importlib.import_module("hydra")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Hydra's, about itself
+        with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+            return hydra.compose("ppo_trainer", list(run))
+
+
+def _run(run: Sequence[str]) -> str:
+    """Whether a run with these settings would use the shape, and whether it would matter."""
+    from klip.adapters.verl_settings import settings
+
+    config, given = composed(run), settings()
+    actor, correction = config.actor_rollout_ref.actor, config.algorithm.rollout_correction
+    if actor.policy_loss.loss_mode != "klip":
+        raise KlipError(
+            f"loss_mode is {actor.policy_loss.loss_mode}: the run does not use Klip; set "
+            "actor_rollout_ref.actor.policy_loss.loss_mode=klip"
+        )
+    importlib.import_module("klip.adapters.verl").check_config(actor, given)
+    if correction.bypass_mode and (correction.rollout_is or correction.rollout_rs):
+        raise KlipError(
+            "rollout_is and rollout_rs of algorithm.rollout_correction do nothing with "
+            "bypass_mode=True and loss_mode=klip: unset them, or set bypass_mode=False"
+        )
+    updates = actor.ppo_epochs * config.data.train_batch_size / actor.ppo_mini_batch_size
+    if updates <= 1 and config.trainer.v1.trainer_mode == "sync" and not correction.bypass_mode:
+        raise KlipError(
+            f"one update a batch (ppo_epochs={actor.ppo_epochs}, data.train_batch_size="
+            f"{config.data.train_batch_size}, ppo_mini_batch_size={actor.ppo_mini_batch_size}): "
+            "every ratio is 1 and no trust region does anything; take more minibatches or epochs"
+        )
+    return f"loss_mode=klip, {updates:g} updates a batch"
+
+
+def worker_variables(run: Sequence[str]) -> dict[str, str]:
+    """The environment variables that a run gives to Ray's workers."""
+    if not run:
+        return {}
+    given = composed(run).ray_kwargs.ray_init.runtime_env.get("env_vars", None)
+    return {str(name): str(value) for name, value in (given or {}).items()}
+
+
 def _last_line(error: BaseException) -> str:
     """The last line of the traceback that Python would print."""
     said = str(error)
@@ -168,10 +219,10 @@ def _last_line(error: BaseException) -> str:
     return " ".join(f"{name}{said}".split())
 
 
-def _fresh_process() -> list[Check]:
+def _fresh_process(run: Sequence[str]) -> list[Check]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
-        command = [sys.executable, "-m", "klip.adapters.doctor", str(path)]
+        command = [sys.executable, "-m", "klip.adapters.doctor", str(path), *run]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=TIMEOUT, check=False
@@ -186,24 +237,36 @@ def _fresh_process() -> list[Check]:
         return [Check(**found) for found in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def _ray_worker() -> Iterator[Check]:
+def _ray_worker(run: Sequence[str]) -> Iterator[Check]:
     """The same checks in a worker of Ray: of the cluster of RAY_ADDRESS, or of one started here."""
     try:
         ray: Any = importlib.import_module("ray")
-    except ModuleNotFoundError:
-        yield Check("start", False, "ray is not installed here: pip install ray")
-        return
-    started = not ray.is_initialized()
-    try:
-        if started:
-            ray.init(num_cpus=None if os.environ.get("RAY_ADDRESS") else 1, log_to_driver=False)
-        yield from ray.get(ray.remote(look).remote(), timeout=TIMEOUT)
+        ray.init(
+            num_cpus=None if os.environ.get("RAY_ADDRESS") else 1,
+            runtime_env={"env_vars": worker_variables(run)},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except Exception as error:
         yield Check("start", False, _last_line(error))
+        return
+    try:
+        yield from ray.get(ray.remote(look).remote(run), timeout=TIMEOUT)
+    except Exception as error:
+        yield Check("answer", False, _last_line(error))
     finally:
-        if started:
-            ray.shutdown()
+        ray.shutdown()
+
+
+def main(path: str, *run: str) -> None:
+    """The fresh process: every check, as JSON in a file, since verl may print what it likes."""
+    with contextlib.suppress(
+        Exception
+    ):  # settings that verl does not take are a check of their own
+        os.environ.update(worker_variables(run))
+    seen = [asdict(check) for check in look(run)]
+    Path(path).write_text(json.dumps(seen), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps([asdict(check) for check in look()]), encoding="utf-8")
+    main(*sys.argv[1:])

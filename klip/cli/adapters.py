@@ -15,6 +15,7 @@ from klip.runs.files import shown
 def doctor(
     trainer: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="verl")],
     ray: bool = False,
+    run: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING...")] = (),
     as_json: Json = False,
 ) -> int:
     """Check that a trainer's workers find Klip and its shape; exits with 1 if something is amiss.
@@ -22,6 +23,7 @@ def doctor(
     Args:
         trainer: verl
         ray: look in a worker of Ray too: of the cluster of RAY_ADDRESS, or of one started here
+        run: the settings of a run, as verl takes them: would it use the shape, and would it matter
         as_json: print one JSON object
 
     """
@@ -29,7 +31,7 @@ def doctor(
         raise KlipError(f"the doctor knows verl, not {trainer}: klip doctor verl")
     from klip.adapters.doctor import healthy, verl
 
-    checks = verl(ray)
+    checks = verl(ray, run)
     ok = healthy(checks)
     if as_json:
         print_json({"trainer": trainer, "ok": ok, "checks": [asdict(check) for check in checks]})

@@ -91,7 +91,7 @@ def test_a_process_that_never_ends(monkeypatch, tmp_path):
 @pytest.fixture
 def found(monkeypatch):
     """`found(*checks)`: what the doctor will find."""
-    return lambda *checks: monkeypatch.setattr(doctor, "verl", lambda ray: list(checks))
+    return lambda *checks: monkeypatch.setattr(doctor, "verl", lambda ray, run: list(checks))
 
 
 def test_the_command(found, capsys):

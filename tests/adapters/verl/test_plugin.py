@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,79 @@ class TestDoctor:
         monkeypatch.setitem(POLICY_LOSS_REGISTRY, "klip", json.loads)
         found = {check.name: check for check in doctor.look()}
         assert "another plugin took the name" in found["loss"].says
+
+
+class TestRun:
+    """A run's settings, as one would paste them from its script."""
+
+    USES = "actor_rollout_ref.actor.policy_loss.loss_mode=klip"
+    VARIABLE = "+ray_kwargs.ray_init.runtime_env.env_vars.KLIP_SHAPE"
+
+    @pytest.fixture(autouse=True)
+    def _shape(self, monkeypatch):
+        monkeypatch.setenv("KLIP_SHAPE", "clip(low=0.2, high=0.28)")
+
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            ([], "4 updates a batch"),
+            (["actor_rollout_ref.actor.clip_ratio_high=0.28"], "4 updates"),
+            (["data.train_batch_size=256", "actor_rollout_ref.actor.ppo_epochs=2"], "2 updates"),
+            (["algorithm.rollout_correction.bypass_mode=True"], "4 updates"),
+            (["algorithm.rollout_correction.rollout_is=token"], "4 updates"),
+        ],
+    )
+    def test_that_uses_the_shape(self, settings, says):
+        check = doctor.look([self.USES, *settings])[-1]
+        assert check.name == "run"
+        assert check.ok, check.says
+        assert says in check.says
+
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            (["data.train_batch_size=512"], "loss_mode is vanilla"),
+            ([USES, "data.train_batch_size=256"], "every ratio is 1"),
+            ([USES, "actor_rollout_ref.actor.clip_ratio_high=0.3"], "actor.clip_ratio_high=0.3"),
+            ([USES, "actor_rollout_ref.actor.policy_loss.dro_beta=0.1"], "dro_beta=0.1"),
+            (
+                [
+                    USES,
+                    "algorithm.rollout_correction.bypass_mode=True",
+                    "algorithm.rollout_correction.rollout_rs=token_k1",
+                ],
+                "bypass_mode=True",
+            ),
+            ([USES, "data.trian_batch_size=256"], "trian_batch_size"),
+        ],
+    )
+    def test_that_does_not(self, settings, says):
+        check = doctor.look(settings)[-1]
+        assert check.ok is False
+        assert says in check.says
+
+    def test_variables_of_its_workers(self):
+        """The quoting on the page is what Hydra takes."""
+        run = [self.USES, f'{self.VARIABLE}="clip(low=0.2, high=0.28)"']
+        assert doctor.worker_variables(run) == {"KLIP_SHAPE": "clip(low=0.2, high=0.28)"}
+        assert doctor.worker_variables([self.USES]) == {}
+
+    def test_a_worker_of_ray(self, monkeypatch):
+        """Ray is started with the run's variables, asked, and let go, whatever it answers."""
+        calls = []
+        worker = types.SimpleNamespace(remote=lambda run: run)
+        ray = types.SimpleNamespace(
+            init=lambda **how: calls.append(how["runtime_env"]),
+            remote=lambda function: worker,
+            get=lambda run, timeout: [doctor.Check("shape", True, f"{len(run)} settings")],
+            shutdown=lambda: calls.append("shutdown"),
+        )
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setattr(doctor, "_fresh_process", lambda run: [])
+        run = [self.USES, f"{self.VARIABLE}=clip"]
+        said = doctor.verl(ray=True, run=run)
+        assert said == [doctor.Check("Ray worker: shape", True, "2 settings")]
+        assert calls == [{"env_vars": {"KLIP_SHAPE": "clip"}}, "shutdown"]
+        ray.get = None
+        assert [check.ok for check in doctor.verl(ray=True)] == [False]
+        assert calls[-1] == "shutdown"
