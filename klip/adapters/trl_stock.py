@@ -1,0 +1,80 @@
+"""TRL's own loss, untouched, as a function of log-probs: for `klip probe` and for comparisons."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(new_log_probs, old_log_probs, advantages, mask) -> the loss, `[]`."""
+
+
+def loss_of_trainer(**settings: Any) -> Loss:
+    """TRL's loss as a plain function; `settings` are GRPOConfig's, such as `epsilon_high=0.28`.
+
+    A stock GRPOTrainer is built once, around a model of a few numbers that is never asked: its
+    `_compute_loss` is handed the log-probs `[B, T]` in their own dtype, with their gradient.
+    `advantages` are `[B]` or `[B, T]`; `mask` is 1 where a token counts. Nothing is scaled for
+    gradient accumulation.
+    """
+    trainer = _stock_trainer(settings)
+
+    def loss(
+        new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
+    ) -> Tensor:
+        known = (new_log_probs, torch.zeros_like(new_log_probs), None)
+        trainer._get_per_token_logps_and_entropies = lambda *args, **named: known
+        ids = torch.zeros_like(new_log_probs, dtype=torch.long)
+        counts = mask.to(new_log_probs.dtype)
+        batch = {
+            "prompt_ids": ids[:, :1],
+            "prompt_mask": torch.ones_like(ids[:, :1]),
+            "completion_ids": ids,
+            "completion_mask": counts,
+            "advantages": advantages,
+            "old_per_token_logps": old_log_probs,
+            "num_items_in_batch": counts.sum(),
+        }
+        value: Tensor = trainer._compute_loss(trainer.model, batch)
+        trainer._metrics["eval"].clear()
+        return value
+
+    return loss
+
+
+def _stock_trainer(settings: dict[str, Any]) -> Any:
+    """A GRPOTrainer in evaluation mode, in which TRL divides by no number of steps."""
+    from datasets import Dataset  # type: ignore[import-not-found]
+    from tokenizers import Tokenizer, models  # type: ignore[import-not-found]
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl import GRPOConfig, GRPOTrainer
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")),
+        pad_token="a",
+        eos_token="b",
+        padding_side="left",
+    )
+    tiny = LlamaConfig(
+        vocab_size=2, hidden_size=4, intermediate_size=4, num_hidden_layers=1,
+        num_attention_heads=1, num_key_value_heads=1, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    usual = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": []}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            LlamaForCausalLM(tiny),
+            _no_reward,
+            GRPOConfig(**{"output_dir": folder, **usual, **settings}),
+            train_dataset=Dataset.from_dict({"prompt": ["a"]}),
+            processing_class=tokenizer,
+        )
+    trainer.model.eval()
+    return trainer
+
+
+def _no_reward(completions: list[str], **columns: Any) -> list[float]:
+    return [0.0 for _ in completions]

@@ -1,0 +1,66 @@
+"""TRL's own loss as a function: the one that users run, in float64, with PPO-Clip's gradient."""
+
+import pytest
+import torch
+
+from klip.adapters.trl import loss_of_trainer
+from klip.shapes import Clip
+from klip.theory.probe import probe
+from klip.tokens import mean_of_means, token_loss, token_mean
+
+
+def draw(rows=5, length=7):
+    made = torch.Generator().manual_seed(0)
+    old = -3 * torch.rand(rows, length, generator=made, dtype=torch.float64)
+    new = old + 0.4 * torch.randn(rows, length, generator=made, dtype=torch.float64)
+    mask = torch.arange(length) < torch.tensor([[7], [1], [4], [6], [2]])
+    advantages = torch.randn(rows, generator=made, dtype=torch.float64)
+    return new.requires_grad_(True), old, advantages, mask
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "reducer"),
+    [
+        ({}, Clip(eps=0.2), token_mean),
+        ({"loss_type": "grpo"}, Clip(eps=0.2), mean_of_means),
+        ({"loss_type": "bnpo", "epsilon_high": 0.28}, Clip(low=0.2, high=0.28), token_mean),
+    ],
+    ids=["dapo", "grpo", "bnpo"],
+)
+@pytest.mark.parametrize("per", ["sequence", "token"])
+def test_its_gradient_and_value_are_ppo_clips(settings, shape, reducer, per):
+    new, old, advantages, mask = draw()
+    if per == "token":
+        advantages = advantages[:, None] * torch.linspace(-1, 1, 7, dtype=torch.float64)
+    value = loss_of_trainer(**settings)(new, old, advantages, mask)
+    assert value.shape == ()
+    assert value.dtype == torch.float64
+    (got,) = torch.autograd.grad(value, new)
+    wanted_value, seen = token_loss(new, old, advantages, mask, shape, reducer=reducer)
+    (wanted,) = torch.autograd.grad(wanted_value, new)
+    assert torch.allclose(got, wanted, rtol=1e-13, atol=0)
+    assert value.item() == pytest.approx(wanted_value.item(), rel=1e-13)
+    assert 0.05 < seen.metrics()["kill"] < 0.6
+
+
+def test_by_hand():
+    # One token within the band, one killed above, one killed below, one that passes.
+    w = torch.tensor([[1.1, 1.5], [0.5, 1.5]], dtype=torch.float64)
+    new = w.log().requires_grad_(True)
+    loss = loss_of_trainer()(new, torch.zeros_like(w), torch.tensor([1.0, -1.0]), torch.ones(2, 2))
+    loss.backward()
+    assert torch.allclose(new.grad * 4, torch.tensor([[-1.1, 0.0], [0.0, 1.5]]).double())
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, "clip(eps=0.2)"),
+        ({"epsilon_high": 0.28}, "clip-higher(low=0.2, high=0.28)"),
+        ({"delta": 4.0}, "dual-clip(eps=0.2, cap=4.0)"),
+        ({"loss_type": "cispo", "epsilon_high": 5.0}, "cispo(cap=5.0, floor=0.0)"),
+        ({"loss_type": "sapo"}, "sapo(tau_positive=1.0, tau_negative=1.05)"),
+    ],
+)
+def test_it_can_be_probed(settings, found):
+    assert str(probe(loss_of_trainer(**settings), framework="torch").match) == found
