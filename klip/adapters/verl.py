@@ -60,13 +60,8 @@ def policy_loss(
                 f"log_prob {list(log_prob.shape)}"
             )
         gates = [RolloutWeights(rollout_is_weights)]
-    wide = log_prob.dtype == torch.float64
-    weight = token_weight(
-        response_mask,
-        loss_agg_mode,
-        config.global_batch_info,
-        torch.float64 if wide else torch.float32,
-    )
+    dtype = torch.float64 if log_prob.dtype == torch.float64 else torch.float32
+    weight = token_weight(response_mask, loss_agg_mode, config.global_batch_info, dtype)
     loss, seen = token_loss(
         log_prob,
         old_log_prob,
@@ -80,7 +75,8 @@ def policy_loss(
     )
     assert seen is not None  # diagnostics are on
     _warn_if_inert(seen, config)
-    found = usual_metrics(seen, log_prob.detach() - old_log_prob, rollout_is_weights)
+    log_ratio = log_prob.detach().to(dtype) - old_log_prob.to(dtype)
+    found = usual_metrics(seen, log_ratio, rollout_is_weights)
     if given.diagnostics:
         own = seen.metrics()
         found |= {f"klip/{name}": own.get(name, 0.0) for name in METRICS}
