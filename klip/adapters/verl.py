@@ -184,7 +184,8 @@ def check_config(config: ActorConfig, given: Settings) -> None:
             )
     for field in dataclasses.fields(PolicyLossConfig):
         value = config.policy_loss.get(field.name, field.default)
-        if field.name in ("loss_mode", "rollout_correction", "_target_") or value == field.default:
+        open_to_all = field.name in ("loss_mode", "_target_")
+        if open_to_all or value == field.default or field.default is dataclasses.MISSING:
             continue
         raise KlipError(
             f"actor.policy_loss.{field.name}={value} belongs to another loss_mode and is not used "
@@ -222,13 +223,16 @@ def plain_loss(
     >>> plain_loss("vanilla", clip_ratio_high=0.28)(old + 0.5, old, one, one)
     tensor(-1.2800)
     """
-    call = get_policy_loss_fn(loss) if isinstance(loss, str) else loss
     own = {field.name for field in dataclasses.fields(PolicyLossConfig)}
-    inner = PolicyLossConfig(**{name: x for name, x in config.items() if name in own})
     outer = {name: x for name, x in config.items() if name not in own}
-    actor = ActorConfig(
-        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, policy_loss=inner, **outer
-    )
+    try:
+        call = get_policy_loss_fn(loss) if isinstance(loss, str) else loss
+        inner = PolicyLossConfig(**{name: x for name, x in config.items() if name in own})
+        actor = ActorConfig(
+            strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, policy_loss=inner, **outer
+        )
+    except (TypeError, ValueError) as error:
+        raise KlipError(f"verl has no loss {loss} with these settings: {error}") from None
 
     def plain(
         new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor

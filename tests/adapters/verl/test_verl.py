@@ -239,6 +239,14 @@ class TestPlainLoss:
         assert torch.equal(*values)
 
     @pytest.mark.parametrize(
+        ("name", "config", "message"),
+        [("vanila", {}, "vanilla"), ("vanilla", {"clip_range": 0.1}, "clip_range")],
+    )
+    def test_what_verl_has_not(self, name, config, message):
+        with pytest.raises(KlipError, match=message):
+            plain_loss(name, **config)
+
+    @pytest.mark.parametrize(
         ("name", "config", "shape"),
         [
             ("vanilla", {}, "dual-clip(eps=0.2, cap=3)"),
