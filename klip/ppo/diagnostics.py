@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from klip.shapes import Array, Shape, ratio
-from klip.theory.partition import band_of, partition
+from klip.shapes import Array, ratio
+from klip.theory.partition import split
 
 QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 CHANGED = "changed_class"
@@ -90,6 +90,8 @@ class Samples(NamedTuple):
     m: Array
     kl: Array  # closed form, of its state
     entropy: Array  # of the policy at its state
+    bottom: Array  # of the band, by which it is told apart
+    top: Array
 
 
 class Losses(NamedTuple):
@@ -108,14 +110,14 @@ class Seen(NamedTuple):
     sets: Array  # [N] in 0, kill 1, pass 2
 
 
-def observe(shape: Shape, samples: Samples, losses: Losses) -> Seen:
+def observe(samples: Samples, losses: Losses) -> Seen:
     """Reduce one epoch."""
-    log_ratio, advantage, m, kl, entropy = samples
+    log_ratio, advantage, m, kl, entropy, bottom, top = samples
     w = ratio(log_ratio)
     pull = w * advantage
     # A compiler may fuse m - w*A and so see its rounding; where they are equal beta is exactly 0.
     beta = jnp.where(m == pull, 0.0, m - pull)
-    inside, kill, passing = partition(log_ratio, advantage, *band_of(shape))
+    inside, kill, passing = split(w, advantage, bottom, top)
     positive, negative = advantage > 0, advantage < 0
     mass = jnp.abs(pull)
 

@@ -28,6 +28,7 @@ from klip.ppo.diagnostics import (
 )
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
 from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Controller, Feedback, Shape, with_numbers
+from klip.theory.partition import edges_of
 
 Arrays = dict[str, Array]
 
@@ -176,7 +177,8 @@ def epochs(
         first = jnp.select([~ok for ok in fine], [1, 2, 3, 4], 0)
         trouble = jnp.where(state.trouble, state.trouble, first)
         seen = barrier((log_ratio, advantage, m))
-        samples = Samples(seen[0], seen[1], seen[2], every["kl"], every["entropy"])
+        bottom, top = (jnp.broadcast_to(x, count) for x in edges_of(shape, context, log_ratio))
+        samples = Samples(seen[0], seen[1], seen[2], every["kl"], every["entropy"], bottom, top)
         return State(arrays, moments, trouble), samples, Losses(loss, *norms)
 
     def epoch(
@@ -196,7 +198,7 @@ def epochs(
             state, (few, loss) = body(state, order[whole * c.minibatch :])
             samples = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), samples, few)
             losses = jax.tree.map(jnp.append, losses, loss)
-        return state, observe(shape, samples, losses)
+        return state, observe(samples, losses)
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klip.shapes import Array, Band, Shape, ratio
+from klip.shapes import (
+    NO_CONTEXT,
+    AgeConditioned,
+    Array,
+    Band,
+    ByAge,
+    ByPosition,
+    BySign,
+    Context,
+    Gated,
+    PositionAware,
+    Shape,
+    Sum,
+    ratio,
+)
 
 
 class Partition(NamedTuple):
@@ -30,16 +44,41 @@ def partition(log_ratio: Array, advantage: Array, low: float = 0.2, high: float 
     >>> ["in kill pass".split()[i] for i in np.stack(masks).argmax(axis=0)]
     ['in', 'kill', 'pass', 'pass', 'kill', 'in']
     """
-    w = ratio(log_ratio)
-    above, below = w > 1 + high, w < 1 - low
+    return split(ratio(log_ratio), advantage, 1 - low, 1 + high)
+
+
+def split(w: Array, advantage: Array, bottom: Array, top: Array) -> Partition:
+    """`partition` by the edges themselves, which are numbers or arrays like `w`."""
+    above, below = w > top, w < bottom
     kill = (above & (advantage > 0)) | (below & (advantage < 0))
     passing = (above & (advantage < 0)) | (below & (advantage > 0))
     return Partition(~(kill | passing), kill, passing)
 
 
-def band_of(shape: Shape, default: float = 0.2) -> tuple[Array, Array]:
-    """The (low, high) by which a shape's samples are told apart: its own band, if it has one."""
-    if not isinstance(shape, Band):
-        return default, default
-    bottom, top = shape.edges
-    return 1 - bottom, top - 1
+def edges_of(
+    shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0, default: float = 0.2
+) -> tuple[Array, Array]:
+    """The ratios (1 - low, 1 + high) by which a shape's samples are told apart.
+
+    They are those of its part that has a band, its thresholds resolved in `context`; a shape
+    without one has that of `default`.
+
+    >>> from klip.shapes import Clip, KLk3, SPO
+    >>> edges_of(Clip(eps=0.25) + KLk3()), edges_of(SPO())
+    ((0.75, 1.25), (0.8, 1.2))
+    """
+    match shape:
+        case Gated(_, inner) | Sum(inner, _):
+            return edges_of(inner, context, like, default)
+        case BySign(positive, negative):  # the kill set's own: above where A > 0, below where A < 0
+            bottom, _ = edges_of(negative, context, like, default)
+            return bottom, edges_of(positive, context, like, default)[1]
+        case PositionAware(eps_start=start, eps_end=end):
+            eps = ByPosition(start, end).value(context)
+        case AgeConditioned(eps=fresh, half_life=half, floor=floor):
+            eps = ByAge(fresh, half, floor).value(context)
+        case Band():
+            return shape.at(context, like).edges
+        case _:
+            eps = default
+    return 1 - eps, 1 + eps

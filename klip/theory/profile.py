@@ -20,7 +20,7 @@ from klip.shapes import (
     derivative,
     with_numbers,
 )
-from klip.theory.partition import band_of, partition
+from klip.theory.partition import edges_of, split
 from klip.theory.views import (
     Equilibrium,
     Floats,
@@ -264,8 +264,8 @@ def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats]) -> bool:
 
 
 def _pass_fidelity(shape: Shape | None, grid: Floats, m: Floats, a: float) -> bool:
-    low, high = band_of(shape) if shape is not None else (0.2, 0.2)
-    passing = partition(grid, np.full_like(grid, a), low, high).passing
+    edges = edges_of(shape) if shape is not None else (0.8, 1.2)
+    passing = split(np.exp(grid), np.full_like(grid, a), *edges).passing
     return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=TIGHT, atol=0))
 
 
@@ -273,8 +273,11 @@ def _limits(shape: Shape, grid: Floats) -> dict[str, bool] | None:
     soft = [f.name for f in dataclasses.fields(shape) if f.metadata.get("softness")]
     if not soft:
         return None
-    low, high = band_of(shape)
-    ends = {"sharp": (1e-9, Clip(low=low, high=high)), "wide": (1e9, ImportanceSampling())}
+    bottom, top = edges_of(shape)
+    ends = {
+        "sharp": (1e-9, Clip(low=1 - bottom, high=top - 1)),
+        "wide": (1e9, ImportanceSampling()),
+    }
     return {
         end: all(
             np.allclose(

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from klip.shapes import AgeConditioned, ByAge, ByPosition, Context, Gated, PositionAware, Shape, Sum
 from klip.shapes.backend import LOG_RATIO_LIMIT, ratio
-from klip.theory.partition import band_of, partition
+from klip.theory.partition import split
 
 QUANTILES = (1, 5, 25, 50, 75, 95, 99)
 
@@ -32,8 +31,8 @@ class Diagnostics:
     """`[B, T]` the whole multiplier, gates and penalties in it; 0 where nothing counts"""
     active: Tensor
     """`[B, T]` the tokens that count"""
-    band: tuple[Any, Any]
-    """(low, high) by which tokens are told apart: the shape's own, or 0.2"""
+    edges: tuple[Any, Any]
+    """the ratios by which tokens are told apart: those of the shape's band, or 1 -+ 0.2"""
     kept: Tensor | None = None
     """`[B, T]` False where the level itself dropped the token"""
     counted: Tensor | None = None
@@ -45,7 +44,7 @@ class Diagnostics:
 
     def sets(self) -> tuple[Tensor, Tensor, Tensor]:
         """(inside, kill, pass), each `[B, T]`; none of them holds under the mask."""
-        _, kill, passing = partition(self.log_ratio, self.advantage, *self.band)
+        _, kill, passing = split(ratio(self.log_ratio), self.advantage, *self.edges)
         if self.kept is not None:
             kill, passing = kill | ~self.kept, passing & self.kept
         active = self.active
@@ -134,25 +133,6 @@ class Diagnostics:
                 if bool(chosen.any()):
                     yield f"age={label}/", chosen
                 floor = above
-
-
-def band_at(shape: Shape, context: Context, like: Tensor) -> tuple[Any, Any]:
-    """(low, high) of the part of a shape that has a band, its thresholds resolved.
-
-    >>> band_at(PositionAware(eps_start=0.25, eps_end=0.25),
-    ...         Context(position=torch.zeros(1), length=torch.ones(1)), torch.zeros(1))[0]
-    tensor([0.2500])
-    """
-    match shape:
-        case Gated(_, inner) | Sum(inner, _):
-            return band_at(inner, context, like)
-        case PositionAware(eps_start=start, eps_end=end):
-            eps = ByPosition(start, end).value(context)
-            return eps, eps
-        case AgeConditioned(eps=fresh, half_life=half, floor=floor):
-            eps = ByAge(fresh, half, floor).value(context)
-            return eps, eps
-    return band_of(shape.at(context, like))
 
 
 def _summary(rows: Mapping[str, Tensor]) -> dict[str, float]:

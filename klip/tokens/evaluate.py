@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,9 +17,26 @@ from klip.shapes import (
     Shape,
     Sum,
     clip,
+    numbers,
     ratio,
+    with_numbers,
 )
 from klip.shapes.backend import LOG_RATIO_LIMIT, cast, rounded_exp
+from klip.shapes.value import Value
+
+V = TypeVar("V", bound=Value)
+
+
+def in_dtype(value: V, dtype: torch.dtype) -> V:
+    """The value with its numbers rounded to `dtype`, as the arrays are.
+
+    A threshold that depends on a token is an array of that dtype; a plain number has to be the
+    same one, or equal thresholds would not be equal shapes.
+    """
+    if dtype == torch.float64:
+        return value
+    rounded = {k: float(np.float32(x)) for k, x in numbers(value).items() if isinstance(x, float)}
+    return with_numbers(value, rounded)
 
 
 def evaluate(

@@ -18,9 +18,10 @@ from klip.errors import KlipError
 from klip.shapes import Clip, Context, Gate, Penalty, Shape, Value, check_needs
 from klip.shapes.backend import cast
 from klip.shapes.context import NO_CONTEXT
+from klip.theory.partition import edges_of
 from klip.tokens.context import from_batch, given_fields, working_dtype
-from klip.tokens.diagnostics import Diagnostics, band_at
-from klip.tokens.evaluate import added, evaluate
+from klip.tokens.diagnostics import Diagnostics
+from klip.tokens.evaluate import added, evaluate, in_dtype
 from klip.tokens.levels import Level, Seen, token
 from klip.tokens.reducers import Reducer, token_mean
 
@@ -138,7 +139,7 @@ def token_loss(
             advantage=batch.advantage,
             m=pulled.m,
             active=batch.active,
-            band=band_at(shape, batch.context, pulled.seen.log_ratio),
+            edges=edges_of(pulled.shape, batch.context, pulled.seen.log_ratio),
             kept=pulled.seen.kept,
             counted=batch.counted,
             spans=dict(spans or {}),
@@ -164,6 +165,8 @@ class _Pulled(NamedTuple):
     value: Tensor
     kl_weight: Any
     seen: Seen
+    shape: Shape
+    """with its numbers in the working dtype"""
 
 
 def _prepare(
@@ -200,6 +203,7 @@ def _pull(
     batch: _Batch, shape: Shape, level: Level, gates: Sequence[Gate], penalties: Sequence[Penalty]
 ) -> _Pulled:
     own = (batch.log_ratio, batch.advantage, batch.context)
+    shape = in_dtype(shape, batch.log_ratio.dtype)
     seen = level(batch.log_ratio, batch.advantage, batch.active)
     seen = Seen(seen.log_ratio.expand_as(batch.log_ratio), seen.kept)
     m, value = evaluate(shape, seen.log_ratio, batch.advantage, batch.context)
@@ -207,16 +211,16 @@ def _pull(
     if seen.kept is not None:
         m = torch.where(seen.kept, m, 0.0)
     kl_weight = shape.kl_weight(seen.log_ratio, batch.advantage, batch.context)
-    for gate in gates:
+    for gate in (in_dtype(gate, batch.log_ratio.dtype) for gate in gates):
         c = cast(gate.weight(*own), batch.log_ratio)
         m, value = c * m, c * value
         kl_weight = None if kl_weight is None else c * kl_weight
-    for penalty in penalties:
+    for penalty in (in_dtype(penalty, batch.log_ratio.dtype) for penalty in penalties):
         beta, cost = added(penalty, *own)
         m, value = m + beta, value + cost
         if (more := penalty.kl_weight(*own)) is not None:
             kl_weight = more if kl_weight is None else kl_weight + more
-    return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, seen)
+    return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, seen, shape)
 
 
 class _Pull(torch.autograd.Function):

@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.shapes import SPO, Clip, ClipHigher
-from klip.theory.partition import band_of, partition
+from klip.shapes import (
+    SPO,
+    AgeConditioned,
+    ByAge,
+    Clip,
+    ClipHigher,
+    Context,
+    KLk2,
+    Truncate,
+    by_sign,
+)
+from klip.theory.partition import edges_of, partition
 
 torch = pytest.importorskip("torch")
 arrays = st.lists(st.tuples(st.floats(-3, 3), st.sampled_from([-2.0, 0.0, 1.5])), min_size=1)
@@ -47,5 +57,20 @@ def test_frameworks_agree():
 
 
 def test_a_shape_is_partitioned_by_its_own_band():
-    np.testing.assert_allclose(band_of(ClipHigher()), (0.2, 0.28))
-    assert band_of(SPO(), default=0.1) == (0.1, 0.1)
+    np.testing.assert_allclose(edges_of(ClipHigher()), (0.8, 1.28))
+    assert edges_of(SPO(), default=0.25) == (0.75, 1.25)
+
+
+def test_so_is_a_shape_that_is_made_of_others():
+    inner = Clip(low=0.25, high=0.5)
+    for shape in (Truncate() * inner, inner + KLk2(), Truncate() * (inner + KLk2())):
+        assert edges_of(shape) == (0.75, 1.5)
+    assert edges_of(by_sign(Clip(eps=0.5), Clip(eps=0.25))) == (0.75, 1.5)
+
+
+def test_edges_follow_the_context():
+    age = np.array([0.0, 4.0])
+    for shape in (Clip(eps=ByAge(0.5, 4.0)), AgeConditioned(eps=0.5, half_life=4.0)):
+        bottom, top = edges_of(shape, Context(age=age), age)
+        np.testing.assert_allclose(bottom, [0.5, 0.75])
+        np.testing.assert_allclose(top, [1.5, 1.25])

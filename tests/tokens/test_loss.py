@@ -42,6 +42,7 @@ from klip.tokens import (
     token_mean,
     token_multiplier,
 )
+from klip.tokens.evaluate import in_dtype
 from tests.shapes.samples import RANGES, seeds
 from tests.tokens.batches import draw, gradient, reduced, with_kl
 
@@ -81,6 +82,7 @@ def test_the_gradient_is_the_multiplier_over_the_denominator(shape, reducer, dty
         **{n: getattr(batch["context"], n) if n in batch["context"].given else known[n]
            for n in shape.needs}
     )  # fmt: skip
+    shape = in_dtype(shape, dtype)
     m = shape.multiplier(log_prob - batch["old_log_prob"], batch["advantages"], context)
     m = torch.where(batch["mask"], m, 0.0)
     assert torch.equal(seen.m, m)  # bit for bit, and Clip's short way among them

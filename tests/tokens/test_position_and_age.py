@@ -55,10 +55,13 @@ def test_fresh_samples_meet_the_plain_clip(seed, eps):
     same(AgeConditioned(eps=eps), PerSample(eps=eps), batch)
 
 
-@given(seeds, st.sampled_from([0.125, 0.2, 0.25, 0.5]))
-def test_so_in_float32(seed, eps):
+@given(seeds, eps, width)
+def test_so_in_float32(seed, eps, width):
     batch = draw(seed, dtype=torch.float32, needs={"age"})
     same(Clip(eps=ByPosition(eps, eps)), Clip(eps=eps), batch)
+    same(Clip(eps=FromEnd(tail=eps, body=eps, count=2)), Clip(eps=eps), batch)
+    same(Clip(eps=ByAge(eps, 4.0, floor=eps)), Clip(eps=eps), batch)
+    same(PositionAware(eps, eps, width, width), Ramp(eps=eps, width=width), batch)
     same(AgeConditioned(eps=eps, floor=eps), PerSample(eps=eps), batch)
 
 
