@@ -1,0 +1,148 @@
+"""What a run is a function of, and what of it the warm-up is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from klip.errors import KlipError
+from klip.lab.addition import completion_length, prompt_length
+from klip.runs import LONGEST_NAME, config_id
+from klip.shapes import Controller, parse
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Supervised training on scratchpads with mistakes; all arms of a seed share it."""
+
+    seed: int = 0
+    digits: int = 2
+    """of each number that is added"""
+    slip: float = 0.14
+    """probability of a wrong column sum, and of a wrong digit in the answer"""
+    forget: float = 0.5
+    """probability of a forgotten carry"""
+    layers: int = 2
+    width: int = 64
+    heads: int = 4
+    steps: int = 1100
+    batch: int = 128
+    """scratchpads a step"""
+    learning_rate: float = 3e-3
+    """at its highest: it rises over 100 steps and falls to a fiftieth"""
+    torch: str = version("torch")
+    """on whose version the bits depend"""
+
+    @property
+    def id(self) -> str:
+        """Equal ids are equal warm-ups."""
+        return config_id(dataclasses.asdict(self))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of prompt and completion."""
+        return prompt_length(self.digits) + completion_length(self.digits)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: GRPO from a warm-up with one shape."""
+
+    group: str
+    """of arms that are compared with each other"""
+    arm: str
+    shape: str
+    """as it is spelled; its position is 1 in the answer and 0 before it, its length 2"""
+    seed: int = 0
+    place: int = 0
+    """of the arm in its plan; the first of a group is what the others are compared with"""
+    against: str = ""
+    """another arm of the group that it is compared with, too"""
+    iterations: int = 50
+    prompts: int = 64
+    """an iteration"""
+    completions: int = 8
+    """of each prompt"""
+    epochs: int = 5
+    minibatches: int = 8
+    learning_rate: float = 2e-4
+    gradient_norm: float = 1.0
+    """beyond which a gradient is scaled down"""
+    replay: int = 0
+    """oldest age, in iterations, of the completions that are learned from"""
+    evaluate_every: int = 5
+    """iterations between looks at the held-out prompts"""
+    held_out: int = 512
+    """prompts that no training sees"""
+    final_samples: int = 4
+    """completions of each held-out prompt at the end"""
+    shown: int = 10
+    """the iteration from which sample completions are kept"""
+    warmup: Warmup = Warmup()
+
+    @property
+    def batch(self) -> int:
+        """Completions an iteration."""
+        return self.prompts * self.completions
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As it lies on disk, with the names that every run has there.
+
+        A step is a completion; `envs` and `rollout` are the prompts of an iteration and the
+        completions of each.
+        """
+        task = f"addition-replay{self.replay}" if self.replay else "addition"
+        counts = {"steps": self.iterations * self.batch, "envs": self.prompts}
+        return {**dataclasses.asdict(self), "task": task, **counts, "rollout": self.completions}
+
+    @property
+    def id(self) -> str:
+        """Equal ids are equal runs."""
+        return config_id(self.stored)
+
+
+def check(c: Config) -> None:
+    """Raise, naming the field and the value, unless this can be run.
+
+    >>> check(Config("g", "a", "clip", minibatches=7))
+    Traceback (most recent call last):
+    klip.errors.KlipError: minibatches=7 must divide the 512 completions of an iteration
+    """
+    shape = parse(c.shape)
+    if isinstance(shape, Controller):
+        raise KlipError(
+            f"{c.shape} is a controller, which needs the KL of a whole update: give a shape"
+        )
+    known = {"position", "length", "age", "mask", "sequence", "old_log_prob"}
+    if unknown := shape.needs - known:
+        raise KlipError(
+            f"{c.shape} needs {', '.join(sorted(unknown))}; of a token the lab knows "
+            f"{', '.join(sorted(known))}"
+        )
+    for name in ("group", "arm"):
+        text = getattr(c, name)
+        if not text or not text.isprintable() or len(text) > LONGEST_NAME:
+            raise KlipError(f"{name}={text!r} must be a line of text")
+    for owner in (c, c.warmup):
+        for field in dataclasses.fields(owner):
+            value = getattr(owner, field.name)
+            least = 0 if field.name in ("seed", "place", "replay", "slip", "forget") else 1e-12
+            if isinstance(value, (int, float)) and not least <= value < math.inf:
+                raise KlipError(
+                    f"{field.name}={value} must be {'0 or more' if not least else 'more than 0'}"
+                )
+    if c.batch % c.minibatches:
+        raise KlipError(
+            f"minibatches={c.minibatches} must divide the {c.batch} completions of an iteration"
+        )
+    if c.completions < 2:
+        raise KlipError("completions=1 leaves every advantage 0: give at least 2 to a prompt")
+    w = c.warmup
+    if w.width % (2 * w.heads):
+        raise KlipError(f"width={w.width} must be a multiple of twice the {w.heads} heads")
+    if w.slip > 1 or w.forget > 1:
+        raise KlipError(f"slip={w.slip} and forget={w.forget} must be probabilities")

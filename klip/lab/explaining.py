@@ -1,0 +1,48 @@
+"""Which completions are kept to be looked at, and what is said of their tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from klip.lab.addition import decode
+from klip.lab.samples import PARTS, Sample
+from klip.shapes import ratio
+from klip.tokens import Diagnostics
+
+GROUPS, OF_EACH = 2, 2
+"""How many prompts are shown, and at most how many right and wrong completions of each."""
+
+
+def explained(
+    prompts: Tensor, completions: Tensor, seen: Diagnostics, age: Tensor, group: int
+) -> list[Sample]:
+    """The first right and wrong completions of the first prompts that have both."""
+    w, sets = ratio(seen.log_ratio), torch.stack(seen.sets()).long().argmax(0)
+    advantage = seen.advantage.flatten()
+    chosen: list[list[int]] = []
+    for start in range(0, len(prompts), group):
+        rows = range(start, start + group)
+        right = [i for i in rows if advantage[i] > 0][:OF_EACH]
+        wrong = [i for i in rows if advantage[i] < 0][:OF_EACH]
+        if right and wrong:
+            chosen.append(right + wrong)
+    made, letters = [], list(PARTS)
+    for i in (row for rows in chosen[:GROUPS] for row in rows):
+        active = seen.active[i]
+        made.append(
+            Sample(
+                decode(prompts[i].tolist()),
+                decode(completions[i][active].tolist()),
+                int(age[i]),
+                _short(advantage[i]),
+                tuple(_short(x) for x in w[i][active]),
+                tuple(_short(x) for x in seen.m[i][active]),
+                "".join(letters[k] for k in sets[i][active].tolist()),
+            )
+        )
+    return made
+
+
+def _short(x: Tensor) -> float:
+    return float(f"{float(x):.4g}")

@@ -1,0 +1,217 @@
+"""One run of GRPO, an iteration after the other:
+
+    sample completions, put them among the replayed, draw as many from there;
+    a few epochs of minibatches:  token_loss(shape) -> Adam;
+    count what was killed, and look at the held-out prompts now and then.
+
+Every random number is a function of (seed, purpose, iteration), the same for all arms; so a run is
+its weights, its optimiser and its replay buffer, and goes on from them exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from klip.errors import KlipError
+from klip.lab.addition import MARKER, completion_length, problems
+from klip.lab.config import Config
+from klip.lab.counting import Tally
+from klip.lab.explaining import explained
+from klip.lab.model import Model, generate, mask_of, score
+from klip.lab.samples import Sample
+from klip.lab.warmup import Arrays, encoded, held_out_accuracy, rewards, set_weights, weights_of
+from klip.ppo.random import stream
+from klip.shapes import Context, Shape, parse
+from klip.tokens import (
+    TokenLoss,
+    after_marker,
+    ages,
+    grpo,
+    part_position,
+    token_context,
+    token_loss,
+)
+
+Row = dict[str, Any]
+
+
+class Batch(NamedTuple):
+    """Completions with all that is known of them; rows of one prompt stand together."""
+
+    prompt: Tensor
+    """`[B, P]`"""
+    completion: Tensor
+    """`[B, T]`, padded"""
+    old_log_prob: Tensor
+    """`[B, T]`, when it was sampled"""
+    advantage: Tensor
+    """`[B]`"""
+    version: Tensor
+    """`[B]`, the iteration that sampled it"""
+
+    def rows(self, index: Tensor) -> Batch:
+        """Some of them."""
+        return Batch(*(part[index] for part in self))
+
+
+class Seen(NamedTuple):
+    """Which tokens count, and which are the answer, `[B, T]` each."""
+
+    mask: Tensor
+    answer: Tensor
+
+
+class Run:
+    """A run between two iterations."""
+
+    def __init__(self, c: Config, model: Model) -> None:
+        shape = parse(c.shape)
+        assert isinstance(shape, Shape)  # klip.lab.config.check has seen to it
+        self.config, self.shape, self.model = c, shape, model
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=c.learning_rate)
+        self.buffer: list[Batch] = []
+        self.iteration = 0
+        self.samples: list[Sample] = []
+
+    def iterate(self) -> Row:
+        """One iteration; raises `KlipError` if a number is not finite any more."""
+        c, number = self.config, self.iteration
+        row: Row = {"iteration": number + 1, "step": (number + 1) * c.batch}
+        start = self._held_out(number, 1) if number == 0 else (None, None)
+        fresh, told = self._sample()
+        self.buffer = [*self.buffer, fresh][-(c.replay + 1) :]
+        batch = self._drawn()
+        tally = self._learn(batch)
+        if number + 1 == c.shown:
+            self.samples = self._explain(batch)
+        self.iteration += 1
+        last = self.iteration == c.iterations
+        due = last or self.iteration % c.evaluate_every == 0
+        sampled, greedy = (
+            self._held_out(self.iteration, c.final_samples if last else 1) if due else (None, None)
+        )
+        return {
+            **row, **told, **tally.metrics(c.replay), "held_out": sampled, "greedy": greedy,
+            "start_held_out": start[0], "start_greedy": start[1],
+        }  # fmt: skip
+
+    # -- the parts of an iteration ------------------------------------------------------------
+
+    def _sample(self) -> tuple[Batch, Row]:
+        """New completions of new prompts, scored."""
+        c, number, digits = self.config, self.iteration, self.config.warmup.digits
+        pairs = problems(stream(c.seed, "prompts", number), c.prompts, digits)
+        pairs = pairs.repeat(c.completions, axis=0)
+        asked = encoded(pairs)
+        shape = (completion_length(digits), c.batch)
+        dice = stream(c.seed, "sampling", number).random(shape, np.float32)
+        made = generate(self.model, asked, dice)
+        with torch.no_grad():
+            said = score(self.model, asked, made)
+        reward = torch.from_numpy(rewards(pairs, made, digits))
+        group = torch.arange(c.prompts).repeat_interleave(c.completions)
+        advantage, mask = grpo(reward, group), mask_of(made)
+        told = {
+            "return_mean": float(reward.mean()),
+            "entropy": float(said.entropy[mask].mean()),
+            "length": float(mask.sum(-1).float().mean()),
+            "silent": float((advantage.view(c.prompts, -1) == 0).all(-1).float().mean()),
+        }
+        version = torch.full((c.batch,), number)
+        return Batch(asked, made, said.log_prob, advantage, version), told
+
+    def _drawn(self) -> Batch:
+        """As many groups as were sampled, each from any of the iterations still remembered."""
+        c = self.config
+        if c.replay == 0:
+            return self.buffer[-1]
+        whole = Batch(*(torch.cat(parts) for parts in zip(*self.buffer, strict=True)))
+        groups = len(self.buffer) * c.prompts
+        chosen = stream(c.seed, "replay", self.iteration).permutation(groups)[: c.prompts]
+        rows = torch.from_numpy(chosen)[:, None] * c.completions + torch.arange(c.completions)
+        return whole.rows(rows.flatten())
+
+    def _learn(self, batch: Batch) -> Tally:
+        c, tally, seen = self.config, Tally(self.config.replay), self._seen(batch)
+        for epoch in range(c.epochs):
+            order = stream(c.seed, "order", self.iteration, epoch).permutation(c.batch)
+            for index in torch.from_numpy(order).chunk(c.minibatches):
+                part, own = batch.rows(index), Seen(*(mask[index] for mask in seen))
+                loss, diagnostics = self._loss(part, own)
+                self.optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), c.gradient_norm)
+                self.optimiser.step()
+                assert diagnostics is not None
+                tally.add(diagnostics, own.answer)
+        return tally
+
+    def _seen(self, batch: Batch) -> Seen:
+        mask = mask_of(batch.completion)
+        return Seen(mask, after_marker(batch.completion, mask, [(MARKER,)]).mask)
+
+    def _loss(self, part: Batch, seen: Seen) -> TokenLoss:
+        said = score(self.model, part.prompt, part.completion)
+        context = self._context(part, seen, said.log_prob)
+        return token_loss(
+            said.log_prob, part.old_log_prob, part.advantage, seen.mask, self.shape, context
+        )
+
+    def _context(self, part: Batch, seen: Seen, log_prob: Tensor) -> Context:
+        position, length = part_position(seen.answer)
+        age = ages(part.version, self.iteration)
+        return token_context(log_prob, part.old_log_prob, position=position, length=length, age=age)
+
+    def _explain(self, batch: Batch) -> list[Sample]:
+        """A few of the completions just learned from, token by token."""
+        with torch.no_grad():
+            diagnostics = self._loss(batch, self._seen(batch)).diagnostics
+        assert diagnostics is not None
+        age = self.iteration - batch.version
+        return explained(batch.prompt, batch.completion, diagnostics, age, self.config.completions)
+
+    def _held_out(self, place: int, samples: int) -> tuple[float, float]:
+        c = self.config
+        sampled = held_out_accuracy(self.model, c.warmup, c.held_out, samples, place)
+        return sampled, held_out_accuracy(self.model, c.warmup, c.held_out, 0, place)
+
+    # -- to and from a checkpoint -------------------------------------------------------------
+
+    def arrays(self) -> Arrays:
+        """All that the next iteration depends on, and the samples."""
+        found = {f"weights/{name}": array for name, array in weights_of(self.model).items()}
+        for name, weight in self.model.named_parameters():
+            for key, value in self.optimiser.state.get(weight, {}).items():
+                found[f"adam/{key}/{name}"] = value.numpy().copy()
+        for place, batch in enumerate(self.buffer):
+            found |= {f"buffer/{place}/{k}": v.numpy() for k, v in batch._asdict().items()}
+        found["samples"] = np.frombuffer(Sample.to_json(self.samples), np.uint8)
+        return found
+
+    def restore(self, iteration: int, arrays: Arrays) -> None:
+        """Put a run where its checkpoint says."""
+        try:
+            set_weights(self.model, _under("weights/", arrays))
+            for name, weight in self.model.named_parameters():
+                state = {
+                    key: torch.from_numpy(arrays[f"adam/{key}/{name}"].copy())
+                    for key in ("step", "exp_avg", "exp_avg_sq")
+                }
+                self.optimiser.state[weight] = state
+            places = min(iteration, self.config.replay + 1)
+            self.buffer = [
+                Batch(*(torch.from_numpy(arrays[f"buffer/{k}/{f}"].copy()) for f in Batch._fields))
+                for k in range(places)
+            ]
+            self.samples = Sample.from_json(arrays["samples"].tobytes())
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise KlipError(f"its checkpoint is of another version of Klip: {error}") from None
+        self.iteration = iteration
+
+
+def _under(prefix: str, arrays: Arrays) -> Arrays:
+    return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,96 @@
+"""A plan that trains in seconds: one digit, one layer, and its runs, trained once."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from klip.lab.config import Config, Warmup
+from klip.lab.running import Keeping, train
+from klip.lab.warmup import save_warmup, warm_up, warmup_path
+
+TINY = Warmup(
+    digits=1, slip=0.2, layers=1, width=32, heads=2, steps=250, batch=64, learning_rate=1e-2
+)
+PLAN = """
+about = "Tiny."
+seeds = 2
+
+[config]
+iterations = 6
+prompts = 8
+completions = 4
+epochs = 3
+minibatches = 2
+learning_rate = 3e-3
+evaluate_every = 2
+held_out = 8
+shown = 2
+
+[warmup]
+digits = 1
+slip = 0.2
+layers = 1
+width = 32
+heads = 2
+steps = 250
+batch = 64
+learning_rate = 1e-2
+
+[[groups]]
+name = "position"
+arms = [
+    { name = "plain clip", shape = "clip(eps=0.1)" },
+    { name = "sharp <answer>", shape = "clip(eps=from-end(tail=0.05, body=0.2, count=1))", against = "wide clip" },
+    { name = "wide clip", shape = "clip(eps=0.3)" },
+]
+
+[[groups]]
+name = "age"
+config = { replay = 3 }
+arms = [
+    { name = "constant epsilon", shape = "clip(eps=0.1)" },
+    { name = "hard drop", shape = "max-age(limit=1) * clip(eps=0.1)" },
+]
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory, one_thread):
+    """A folder with the warm-ups of seeds 0 and 1."""
+    out = tmp_path_factory.mktemp("lab")
+    for seed in (0, 1):
+        w = dataclasses.replace(TINY, seed=seed)
+        save_warmup(warmup_path(out, w), w, warm_up(w))
+    return out
+
+
+@pytest.fixture(scope="session")
+def plan_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "tiny.toml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained(home, plan_file):
+    """The folder with all runs of the tiny plan, done."""
+    from klip.lab.plan import read_plan
+
+    for c in read_plan(plan_file).configs:
+        assert train(c, Keeping(home)).status == "done"
+    return home
+
+
+def tiny(shape="clip(eps=0.1)", **fields):
+    """A config that fits the warm-ups in `home`."""
+    usual = dict(
+        iterations=6, prompts=8, completions=4, epochs=3, minibatches=2, learning_rate=3e-3,
+        evaluate_every=2, held_out=8, shown=2, warmup=TINY,
+    )  # fmt: skip
+    return Config("group", "arm", shape, **{**usual, **fields})
