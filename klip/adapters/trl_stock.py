@@ -19,7 +19,7 @@ def loss_of_trainer(**settings: Any) -> Loss:
     A stock GRPOTrainer is built once, around a model of a few numbers that is never asked: its
     `_compute_loss` is handed the log-probs `[B, T]` in their own dtype, with their gradient.
     `advantages` are `[B]` or `[B, T]`; `mask` is 1 where a token counts. Nothing is scaled for
-    gradient accumulation.
+    gradient accumulation. Making a trainer seeds the global random generators, as TRL does.
     """
     trainer = _stock_trainer(settings)
 
