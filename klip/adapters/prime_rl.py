@@ -23,6 +23,7 @@ from torch import Tensor
 
 from klip.adapters.common import given_shape
 from klip.adapters.samples import check_recorded
+from klip.adapters.verl_settings import named_level
 from klip.errors import KlipError
 from klip.shapes import (
     Array,
@@ -40,21 +41,12 @@ from klip.shapes.context import NO_CONTEXT
 from klip.tokens import (
     Denominator,
     Diagnostics,
-    Level,
-    sequence_mean,
-    sequence_sum,
-    token,
     token_context,
     token_loss,
 )
 
 TRAINER = "prime-rl"
 FIELDS = ("old_log_prob", "mask", "position", "length", "sequence", "reference_log_ratio")
-LEVELS: dict[str, Level] = {
-    "token": token,
-    "sequence_mean": sequence_mean,
-    "sequence_sum": sequence_sum,
-}
 
 
 class Outputs(NamedTuple):
@@ -78,7 +70,7 @@ def loss(
     `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and `loss_mask`, `[T]` each,
     and perhaps `ref_logprobs` and `loss_weights`. The ratio is the trainer's over the sampler's:
     for a shape "old" is the policy that sampled. `level` is the ratio that the shape sees: token,
-    sequence_mean (GSPO) or sequence_sum.
+    sequence-mean (GSPO), sequence-sum or geometric-mean(low=0.4, high=0.4) (GMPO).
 
     >>> from types import SimpleNamespace
     >>> new = torch.tensor([-1.0, -0.5], requires_grad=True)
@@ -88,8 +80,6 @@ def loss(
     >>> found.loss.item(), found.metrics["klip/kill"].item()
     (-2.25, 0.5)
     """
-    if level not in LEVELS:
-        raise KlipError(f"level={level!r} must be one of {', '.join(LEVELS)}")
     region = _read(shape)
     new, old, mask = inputs.trainer_logprobs, inputs.inference_logprobs, inputs.loss_mask
     if old is None:
@@ -116,7 +106,7 @@ def loss(
             old[None],
             reference_log_prob=None if reference is None else reference[None],
         ),
-        level=LEVELS[level],
+        level=named_level(level),
         reducer=Denominator(1.0),
         gates=[] if weights is None else [_Weight(weights[None])],
         nonfinite=nonfinite,

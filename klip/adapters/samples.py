@@ -84,13 +84,13 @@ def together(parts: Sequence[Diagnostics]) -> Diagnostics:
         raise KlipError("there are no diagnostics to put together: no minibatch was trained on")
 
     def joined(side: int) -> Any:
-        bands = [part.band[side] for part in parts]
-        if not any(isinstance(band, Tensor) for band in bands) and len(set(bands)) == 1:
-            return bands[0]  # as a number it is compared exactly as each part compared it
+        edges = [part.edges[side] for part in parts]
+        if not any(isinstance(edge, Tensor) for edge in edges) and len(set(edges)) == 1:
+            return edges[0]  # as a number it is compared exactly as each part compared it
         return torch.cat(
             [
-                torch.as_tensor(band, dtype=part.m.dtype, device=part.m.device).expand_as(part.m)
-                for band, part in zip(bands, parts, strict=True)
+                torch.as_tensor(edge, dtype=part.m.dtype, device=part.m.device).expand_as(part.m)
+                for edge, part in zip(edges, parts, strict=True)
             ]
         )
 
@@ -99,7 +99,7 @@ def together(parts: Sequence[Diagnostics]) -> Diagnostics:
         advantage=torch.cat([part.advantage.expand_as(part.m) for part in parts]),
         m=torch.cat([part.m for part in parts]),
         active=torch.cat([part.active for part in parts]),
-        band=(joined(0), joined(1)),
+        edges=(joined(0), joined(1)),
     )
 
 

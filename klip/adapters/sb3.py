@@ -186,8 +186,8 @@ class KlipPPO(PPO):
     def _log(self, steps: Sequence[Step], last_epoch: int, value_clip: float | None) -> None:
         """The entries of Stable-Baselines3 under `train/`, and the shape's under `klip/`."""
         seen, buffer = together([step.seen for step in steps]), self.rollout_buffer
-        (low, high), w = seen.band, ratio(seen.log_ratio)
-        outside = (w < 1 - low) | (w > 1 + high)
+        (bottom, top), w = seen.edges, ratio(seen.log_ratio)
+        outside = (w < bottom) | (w > top)
         rows = {
             "entropy_loss": np.mean([step.entropy_loss for step in steps]),
             "policy_gradient_loss": np.mean([step.policy_loss for step in steps]),

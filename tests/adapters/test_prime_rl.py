@@ -156,7 +156,7 @@ def test_a_sequence_level_ratio():
     """GSPO: one ratio for all tokens of the sequence."""
     (x,) = sequences(2, count=1)
     log_w = (x.trainer_logprobs - x.inference_logprobs)[x.loss_mask].mean()
-    (found,) = gradients(loss(x, shape="is", level="sequence_mean").loss, [x])
+    (found,) = gradients(loss(x, shape="is", level="sequence-mean").loss, [x])
     expected = torch.where(x.loss_mask, -(log_w.exp() * x.advantages), 0.0)
     torch.testing.assert_close(found, expected.detach())
 
@@ -201,7 +201,7 @@ def test_an_empty_mask_is_a_loss_of_zero_with_a_graph():
         ({"shape": "kl(b=1)"}, "closed-form KL"),
         ({"shape": "adaptive-kl"}, "prime-rl keeps no state"),
         ({"shape": "clap"}, "no shape is called"),
-        ({"level": "group"}, "level='group' must be one of token, sequence_mean"),
+        ({"level": "group"}, "level='group' is unknown; there are token, sequence-mean"),
         ({"nonfinite": "ignore"}, "must be 'raise' or 'drop'"),
     ],
 )

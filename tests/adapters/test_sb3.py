@@ -151,8 +151,7 @@ def test_each_update_of_a_run_in_float32_agrees():
     twin = KlipPPO("MlpPolicy", "CartPole-v1", **BRIEF)
     Both("MlpPolicy", "CartPole-v1", **BRIEF).learn(2048)
     differences, fractions = zip(*found, strict=True)
-    assert max(differences) < 1e-5
-    assert np.median(differences) < 1e-6
+    assert max(differences) < 1e-6
     assert np.mean(fractions) > 0.01
 
 
