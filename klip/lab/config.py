@@ -61,7 +61,7 @@ class Config:
     """of the arm in its plan; the first of a group is what the others are compared with"""
     against: str = ""
     """another arm of the group that it is compared with, too"""
-    iterations: int = 50
+    iterations: int = 40
     prompts: int = 64
     """an iteration"""
     completions: int = 8

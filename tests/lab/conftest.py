@@ -41,7 +41,8 @@ learning_rate = 1e-2
 name = "position"
 arms = [
     { name = "plain clip", shape = "clip(eps=0.1)" },
-    { name = "sharp <answer>", shape = "clip(eps=from-end(tail=0.05, body=0.2, count=1))", against = "wide clip" },
+    { name = "sharp <answer>", shape = "clip(eps=from-end(tail=0.05, body=0.2, count=1))", \
+against = "wide clip" },
     { name = "wide clip", shape = "clip(eps=0.3)" },
 ]
 
