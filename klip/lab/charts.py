@@ -10,6 +10,7 @@ import numpy as np
 from klip.lab.results import Arm, average
 from klip.report.learning import Band, band, thinned
 from klip.report.palette import dash
+from klip.report.study import Column
 
 Chart = dict[str, Any]
 ALONG = "completions sampled"
@@ -32,7 +33,9 @@ def by_age(arms: Sequence[Arm], slots: Mapping[str, int], metric: str, y: str, f
     """A metric of each age, averaged over training: mean over seeds, band of one deviation."""
     series = []
     for arm in arms:
-        rows = [np.nanmean(run.metrics[metric], axis=0) for run in arm.ended]
+        rows = [_means(run.metrics[metric]) for run in arm.ended]
+        if not rows:
+            continue
         values = np.stack(rows)
         ages = np.arange(values.shape[1], dtype=float)
         made = Band(ages, values.mean(0), values.std(0), np.full(len(ages), float(len(rows))))
@@ -52,6 +55,14 @@ def span_shares(arm: Arm) -> dict[str, float | None]:
     names = [f"{span}_{part}" for part in ("kill", "pass") for span in ("answer", "reasoning")]
     found = {name: arm.estimate(average(name)) for name in names}
     return {name: None if e is None else e.estimate for name, e in found.items()}
+
+
+def _means(values: Column) -> Column:
+    """Of each column, over the rows that have a value; NaN where none has."""
+    there = ~np.isnan(values)
+    count = there.sum(axis=0)
+    total = np.where(there, values, 0.0).sum(axis=0)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
 def _with_start(arm: Arm, found: Band) -> Band:

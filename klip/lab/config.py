@@ -56,6 +56,8 @@ class Config:
     arm: str
     shape: str
     """as it is spelled; its position is 1 in the answer and 0 before it, its length 2"""
+    code: str = ""
+    """digest of the file that defines the shape, where that is somebody's"""
     seed: int = 0
     place: int = 0
     """of the arm in its plan; the first of a group is what the others are compared with"""

@@ -124,7 +124,8 @@ def _bounded(e: Estimate | None) -> bool:
 def conclusion(arms: list[Arm]) -> list[str]:
     """What the intervals of a group allow one to say, in sentences."""
     first, *others = arms
-    found = {arm.name: difference(arm, first) for arm in others}
+    compared = {arm.name: difference(arm, first) for arm in others}
+    found = {name: e for name, e in compared.items() if e is not None}
 
     def told(verdict: str) -> str:
         return "; ".join(f"{n} ({reach(e)})" for n, e in found.items() if says(e) == verdict)
@@ -139,6 +140,8 @@ def conclusion(arms: list[Arm]) -> list[str]:
             lines.append(f"Shown to end {verdict} than it, in points: {named}.")
     if left := told("open"):
         lines.append(f"Not told apart from it by these seeds: {left}.")
+    if missing := "; ".join(name for name in compared if name not in found):
+        lines.append(f"Without a seed that is done in both: {missing}.")
     for arm in others:
         other = next((o for o in arms if o.name == arm.against), None)
         if other is not None:
@@ -148,7 +151,7 @@ def conclusion(arms: list[Arm]) -> list[str]:
                 f"{arm.name} is {verdict} {other.name}: {reach(e)} points of accuracy, with a kill "
                 f"fraction that differs by {reach(kill)} points."
             )
-    return lines
+    return [line[0].upper() + line[1:] for line in lines]
 
 
 def _mean_start(arm: Arm) -> float | None:
@@ -258,7 +261,19 @@ def _sample(sample: Sample) -> dict[str, Any]:
 
 def _settings(results: Results) -> list[tuple[str, str]]:
     """What all runs share."""
-    own = {"group", "arm", "shape", "seed", "place", "against", "task", "envs", "rollout", "steps"}
+    own = {
+        "group",
+        "arm",
+        "shape",
+        "code",
+        "seed",
+        "place",
+        "against",
+        "task",
+        "envs",
+        "rollout",
+        "steps",
+    }
     configs = [run.config for run in results.study.runs]
     shared = {
         name: value

@@ -32,6 +32,7 @@ from typing import Any, get_type_hints
 
 from klip.errors import KlipError
 from klip.lab.config import Config, Warmup, check
+from klip.ppo.config import digest_of_code
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _plan(name: str, data: Mapping[str, Any]) -> Plan:
     if not isinstance(groups, list) or not groups:
         raise KlipError("there are no [[groups]]: give at least one, with a name and arms")
     warmup = _fields(Warmup, "warmup", data.get("warmup", {}), {"seed", "torch"})
-    own = {"group", "arm", "shape", "seed", "place", "against", "warmup"}
+    own = {"group", "arm", "shape", "code", "seed", "place", "against", "warmup"}
     shared = _fields(Config, "config", data.get("config", {}), own)
     seeds = _seeds(data.get("seeds", 5))
     arms: list[dict[str, Any]] = []
@@ -126,6 +127,8 @@ def _plan(name: str, data: Mapping[str, Any]) -> Plan:
         raise KlipError(
             f"two arms are called {', '.join(sorted(twice))}: give each a name of its own"
         )
+    for arm in arms:
+        arm["code"] = digest_of_code(arm["shape"])
     made = [
         Config(**arm, seed=seed, warmup=Warmup(**warmup, seed=seed))
         for seed in seeds

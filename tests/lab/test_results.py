@@ -149,3 +149,15 @@ def test_finals_are_those_of_the_last_row(trained):
         lines = (trained / run.path / "metrics.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
         assert (final(run), start(run)) == (rows[-1]["held_out"], rows[0]["start_held_out"])
+
+
+def test_a_page_can_be_made_while_runs_go_on(copy):
+    """An arm without a run that is done, and ages that never came up, leave the page whole."""
+    for folder in [p.parent for p in copy.rglob("config.json") if "hard_drop" in str(p)]:
+        shutil.rmtree(folder)
+    for path in copy.rglob("config.json"):
+        if "wide_clip" in str(path):
+            (path.parent / "checkpoint.safetensors").unlink()
+            (path.parent / "previous.safetensors").unlink(missing_ok=True)
+    text = render(read_results(copy))
+    assert "Without a seed that is done in both: wide clip" in text
