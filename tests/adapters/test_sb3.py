@@ -193,13 +193,24 @@ def test_a_heavy_kl_penalty_holds_the_policy(env):
     assert moved[100.0] < 0.1 * moved[0.0]
 
 
+class ThreeNumbers(IdentityEnvBox):
+    """Continuous actions of several parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = gymnasium.spaces.Box(-1, 1, (3,))
+
+
 @pytest.mark.parametrize(
-    "env", [IdentityEnv(2), IdentityEnvBox(), IdentityEnvMultiDiscrete(2), IdentityEnvMultiBinary()]
+    "env",
+    [IdentityEnv(2), ThreeNumbers(), IdentityEnvMultiDiscrete(2), IdentityEnvMultiBinary(3)],
+    ids=lambda env: type(env).__name__,
 )
 def test_the_closed_form_kl_is_the_mean_of_the_sampled_one(env):
     """KL(old || new) = E_old[log old - log new], and 0 while the two are one."""
     model = KlipPPO("MlpPolicy", env, shape="kl(b=1)", **BRIEF)
-    policy, observations = model.policy, model._last_obs
+    policy = model.policy
+    env.observation_space.seed(0)
     observations, _ = policy.obs_to_tensor(np.array([env.observation_space.sample()]))
     rollout = Rollout(policy)
     assert rollout.kl(observations).item() == 0
