@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -132,6 +132,22 @@ def plans(as_json: Json = False) -> None:
         for name, shape in arms[plan.name].items():
             table.add_row(escape(name), escape(shape))
         console().print(table)
+
+
+_GROUP: dict[str, Callable[..., Any]] = {"run": run, "report": report, "pack": pack, "plans": plans}
+_Command = Union[  # noqa: UP007 - made of a tuple
+    tuple(
+        Annotated[Any, tyro.conf.subcommand(name=name, constructor=function)]
+        for name, function in _GROUP.items()
+    )
+]
+
+
+def tokens(
+    command: tyro.conf.OmitArgPrefixes[tyro.conf.OmitSubcommandPrefixes[_Command]],  # type: ignore[valid-type]
+) -> int:
+    """Experiments with a small language model: run a plan, make its page, pack it."""
+    return int(command or 0)  # what the subcommand returned
 
 
 def _follow(jobs: Sequence[Warmup | Config], keeping: Keeping, cores: int, what: str) -> list[News]:
