@@ -100,8 +100,8 @@ class KlipPPO(PPO):
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
         shape = controller.shape_at(self.shape_state)
-        adapts = type(controller) is not Controller
-        rollout = Rollout(policy) if adapts or uses_kl(shape) else None
+        adapts, asks_kl = type(controller) is not Controller, uses_kl(shape)
+        rollout = Rollout(policy) if adapts or asks_kl else None
         value_clip = self.clip_range_vf
         if value_clip is not None:
             value_clip = value_clip(self._current_progress_remaining)  # type: ignore[operator]
@@ -110,7 +110,7 @@ class KlipPPO(PPO):
         for epoch in range(self.n_epochs):
             begun, ended = len(steps), False
             for batch in self.rollout_buffer.get(self.batch_size):
-                loss, step = self._step(batch, shape, rollout, value_clip)
+                loss, step = self._step(batch, shape, rollout if asks_kl else None, value_clip)
                 steps.append(step)
                 if self.target_kl is not None and step.approx_kl > 1.5 * self.target_kl:
                     ended = True
@@ -122,10 +122,12 @@ class KlipPPO(PPO):
                 clip_grad_norm_(policy.parameters(), self.max_grad_norm)
                 policy.optimizer.step()
             self._n_updates += 1
-            moved = Feedback(ratio_deviation=_deviation(steps[begun:]))
-            if ended or controller.stop(self.shape_state, moved):
+            if adapts:
+                moved = Feedback(ratio_deviation=_deviation(steps[begun:]))
+                ended = ended or bool(controller.stop(self.shape_state, moved))
+            if ended:
                 break
-        if adapts:
+        if adapts and rollout is not None:
             found = self._feedback(rollout)
             self.shape_state = _numbers(controller.update(self.shape_state, found))
         self._log(steps, begun, value_clip)
@@ -142,7 +144,7 @@ class KlipPPO(PPO):
             raise KlipError(f"{shape.name} needs entropy, which a squashed policy has none of")
         known = {} if entropy is None else {"entropy": entropy.detach()}
         context = Context(step=float(self.num_timesteps), **known)
-        kl = rollout.kl(batch.observations) if rollout is not None and uses_kl(shape) else None
+        kl = None if rollout is None else rollout.kl(batch.observations)
         pulled, seen = policy_loss(
             log_prob, batch.old_log_prob, advantages, shape, context, state_kl=kl
         )
@@ -171,9 +173,8 @@ class KlipPPO(PPO):
         actions = batch.actions.long().flatten() if discrete else batch.actions
         return self.policy.evaluate_actions(batch.observations, actions)
 
-    def _feedback(self, rollout: Rollout | None) -> Feedback:
+    def _feedback(self, rollout: Rollout) -> Feedback:
         """What the epochs did to the policy, over the whole rollout."""
-        assert rollout is not None
         deviation, kl = [], []
         with torch.no_grad():
             for batch in self.rollout_buffer.get(self.batch_size):
@@ -270,7 +271,10 @@ def uses_kl(shape: Shape) -> bool:
 
 def train_fingerprint() -> str:
     """A digest of Stable-Baselines3's own `train()`, its comments and white space left out."""
-    lines = inspect.getsource(PPO.train).splitlines()
+    try:
+        lines = inspect.getsource(PPO.train).splitlines()
+    except OSError:  # installed without its sources
+        return "unknown"
     code = re.sub(r"\s", "", "".join(re.sub("#.*", "", line) for line in lines))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
