@@ -135,7 +135,7 @@ def plans(as_json: Json = False) -> None:
 
 
 _GROUP: dict[str, Callable[..., Any]] = {"run": run, "report": report, "pack": pack, "plans": plans}
-_Command = Union[  # noqa: UP007 - made of a tuple
+_Command: Any = Union[  # noqa: UP007 - made of a tuple
     tuple(
         Annotated[Any, tyro.conf.subcommand(name=name, constructor=function)]
         for name, function in _GROUP.items()
@@ -144,7 +144,7 @@ _Command = Union[  # noqa: UP007 - made of a tuple
 
 
 def tokens(
-    command: tyro.conf.OmitArgPrefixes[tyro.conf.OmitSubcommandPrefixes[_Command]],  # type: ignore[valid-type]
+    command: tyro.conf.OmitArgPrefixes[tyro.conf.OmitSubcommandPrefixes[_Command]],
 ) -> int:
     """Experiments with a small language model: run a plan, make its page, pack it."""
     return int(command or 0)  # what the subcommand returned

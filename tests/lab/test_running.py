@@ -89,3 +89,27 @@ def test_plans_are_listed(capsys):
     assert '"runs": 50' in capsys.readouterr().out
     tokens.plans()
     assert "scratchpad" in capsys.readouterr().out
+
+
+def test_the_page_needs_no_pytorch_and_a_run_says_that_it_does(plan_file, trained, tmp_path):
+    """A packed experiment can be looked at where only the core is installed."""
+    script = f"""
+import sys
+from pathlib import Path
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+from klip.cli import tokens
+from klip.errors import KlipError
+tokens.report(Path({str(trained)!r}), output=Path({str(tmp_path / "page.html")!r}))
+try:
+    tokens.run({str(plan_file)!r})
+except KlipError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "klip[torch]" in done.stdout
+    assert (tmp_path / "page.html").stat().st_size > 100_000
