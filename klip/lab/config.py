@@ -23,12 +23,12 @@ class Warmup:
     """of each number that is added"""
     slip: float = 0.14
     """probability of a wrong column sum, and of a wrong digit in the answer"""
-    forget: float = 0.5
+    forget: float = 0.45
     """probability of a forgotten carry"""
     layers: int = 2
     width: int = 64
     heads: int = 4
-    steps: int = 1100
+    steps: int = 1400
     batch: int = 128
     """scratchpads a step"""
     learning_rate: float = 3e-3

@@ -128,11 +128,11 @@ def conclusion(arms: list[Arm]) -> list[str]:
     found = {name: e for name, e in compared.items() if e is not None}
 
     def told(verdict: str) -> str:
-        return "; ".join(f"{n} ({reach(e)})" for n, e in found.items() if says(e) == verdict)
+        return "; ".join(f"“{n}” ({reach(e)})" for n, e in found.items() if says(e) == verdict)
 
     base = first.estimate(final)
     lines = [
-        f"{first.name} ends at {percent(base.estimate if base else None)} {span(base)} held-out "
+        f"“{first.name}” ends at {percent(base.estimate if base else None)} {span(base)} held-out "
         f"accuracy, from {percent(_mean_start(first))} after the warm-up."
     ]
     for verdict in ("higher", "lower"):
@@ -140,7 +140,7 @@ def conclusion(arms: list[Arm]) -> list[str]:
             lines.append(f"Shown to end {verdict} than it, in points: {named}.")
     if left := told("open"):
         lines.append(f"Not told apart from it by these seeds: {left}.")
-    if missing := "; ".join(name for name in compared if name not in found):
+    if missing := "; ".join(f"“{name}”" for name in compared if name not in found):
         lines.append(f"Without a seed that is done in both: {missing}.")
     for arm in others:
         other = next((o for o in arms if o.name == arm.against), None)
@@ -148,10 +148,10 @@ def conclusion(arms: list[Arm]) -> list[str]:
             e, kill = difference(arm, other), difference(arm, other, KILL)
             verdict = {"open": "not told apart from"}.get(says(e), f"{says(e)} than")
             lines.append(
-                f"{arm.name} is {verdict} {other.name}: {reach(e)} points of accuracy, with a kill "
-                f"fraction that differs by {reach(kill)} points."
+                f"“{arm.name}” is {verdict} “{other.name}”: {reach(e)} points of accuracy, with a "
+                f"kill fraction that differs by {reach(kill)} points."
             )
-    return [line[0].upper() + line[1:] for line in lines]
+    return lines
 
 
 def _mean_start(arm: Arm) -> float | None:

@@ -60,9 +60,9 @@ def test_the_conclusion_says_what_the_intervals_allow_and_no_more():
         next(line for line in told if line.startswith(how))
         for how in ("Shown to end higher", "Shown to end lower", "Not told apart")
     )
-    assert "better (" in higher
-    assert "worse (" in lower
-    assert "unclear (" in left
+    assert "“better” (" in higher
+    assert "“worse” (" in lower
+    assert "“unclear” (" in left
     assert "better" not in left
 
 
@@ -160,4 +160,4 @@ def test_a_page_can_be_made_while_runs_go_on(copy):
             (path.parent / "checkpoint.safetensors").unlink()
             (path.parent / "previous.safetensors").unlink(missing_ok=True)
     text = render(read_results(copy))
-    assert "Without a seed that is done in both: wide clip" in text
+    assert "Without a seed that is done in both: “wide clip”" in text
