@@ -2,6 +2,7 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+SITE = lib/$(notdir $(realpath $(wildcard .venv/lib/python3.*)))/site-packages
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: quickstart test figures clean
@@ -13,11 +14,13 @@ quickstart: .venv/.core  ## check the theorems, train the paper's variants, writ
 	$(BIN)/klip report quickstart/runs -o quickstart/report.html
 	@echo "Open quickstart/report.html: tables, curves, the identity run by run, and an explorer of all shapes"
 
-test: .venv/.dev  ## style, types, tests
+test: .venv/.dev .venv-trl/.dev .venv-verl/.dev  ## style, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+	.venv-trl/bin/python -m pytest tests/adapters/trl klip/adapters/trl.py
+	.venv-verl/bin/python -m pytest tests/adapters/verl klip/adapters/verl.py
 
 figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(BIN)/klip figures -o docs/figures
@@ -36,5 +39,13 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(PIP) --editable '.[dev]'
 	touch $@ .venv/.core
 
+# TRL and verl cannot live together: each has an environment that lies on top of .venv, and holds
+# only what .venv has not, or has in another version.
+.venv-%/.dev: .venv/.dev
+	$(PYTHON) -m venv .venv-$*
+	echo "import site; site.addsitedir('$(CURDIR)/.venv/$(SITE)')" > .venv-$*/$(SITE)/below.pth
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check 'klip[$*]'
+	touch $@
+
 clean:  ## remove what the other targets made
-	rm -rf .venv quickstart .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-trl .venv-verl quickstart .mypy_cache .ruff_cache .hypothesis

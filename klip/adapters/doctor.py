@@ -147,7 +147,8 @@ def _trial() -> str:
     """A small batch through the registered loss: its gradient has to be that of m."""
     import torch
 
-    from klip.adapters.verl_settings import named_level, settings
+    from klip.adapters.common import named_level
+    from klip.adapters.verl_settings import settings
     from klip.tokens import token_multiplier
 
     plain = importlib.import_module("klip.adapters.verl").plain_loss("klip")

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from klip.adapters.common import given_shape
+from klip.adapters.common import given_shape, named_level
 from klip.adapters.samples import check_recorded
-from klip.adapters.verl_settings import named_level
 from klip.errors import KlipError
 from klip.shapes import (
     Array,
@@ -37,6 +36,7 @@ from klip.shapes import (
     ratio,
     where,
 )
+from klip.shapes.backend import native_exp
 from klip.shapes.context import NO_CONTEXT
 from klip.tokens import (
     Denominator,
@@ -58,6 +58,7 @@ class Outputs(NamedTuple):
     """each `[]`, with the same names for every sequence; prime-rl averages over sequences"""
 
 
+@native_exp()
 def loss(
     inputs: Any,
     *,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Clip, Context, Shape, check_needs, parse
+from klip.shapes.backend import native_exp
 from klip.tokens import Diagnostics, TokenLoss, token_loss
 
 __all__ = ["check_recorded", "parse", "policy_loss", "together"]
@@ -58,16 +59,17 @@ def policy_loss(
     known = {"old_log_prob"} | ({"kl"} if state_kl is not None else set())
     check_needs(shape, context.given | known)
     check_recorded(log_prob, old_log_prob)
-    return token_loss(
-        log_prob[:, None],
-        old_log_prob[:, None],
-        advantages,
-        None,
-        shape,
-        context,
-        state_kl=None if state_kl is None else state_kl[:, None],
-        diagnostics=diagnostics,
-    )
+    with native_exp():  # rounding differently, a run drifts away from the script's own
+        return token_loss(
+            log_prob[:, None],
+            old_log_prob[:, None],
+            advantages,
+            None,
+            shape,
+            context,
+            state_kl=None if state_kl is None else state_kl[:, None],
+            diagnostics=diagnostics,
+        )
 
 
 def together(parts: Sequence[Diagnostics]) -> Diagnostics:

@@ -21,6 +21,7 @@ from klip.adapters.common import given_shape
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import Context, Shape
+from klip.shapes.backend import native_exp
 from klip.tokens import Denominator, Level, Reducer, token, token_context, token_loss
 
 TRAINER = "Tinker"
@@ -61,6 +62,7 @@ def loss(
     if _pulls_without_advantage(region):
         keys.append("mask")
 
+    @native_exp()
     def function(
         data: Sequence[Any], logprobs: Sequence[Tensor]
     ) -> tuple[Tensor, dict[str, float]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
+from klip.shapes.backend import native_exp
 from klip.tokens import (
     Diagnostics,
     Level,
@@ -66,6 +67,7 @@ def generated(batch: Batch) -> Tensor:
     return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
 
 
+@native_exp()
 def look(
     region: Region, batch: Batch, log_prob: Tensor, entropy: Tensor | None, now: int
 ) -> Diagnostics:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from klip.errors import KlipError
+
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(new_log_probs, old_log_probs, advantages, mask) -> the loss, `[]`."""
 
@@ -18,14 +20,18 @@ def loss_of_trainer(**settings: Any) -> Loss:
 
     A stock GRPOTrainer is built once, around a model of a few numbers that is never asked: its
     `_compute_loss` is handed the log-probs `[B, T]` in their own dtype, with their gradient.
-    `advantages` are `[B]` or `[B, T]`; `mask` is 1 where a token counts. Nothing is scaled for
-    gradient accumulation. Making a trainer seeds the global random generators, as TRL does.
+    `advantages` are `[B]` or `[B, T]`, and `[B]` where the ratio is a sequence's; `mask` is 1 where
+    a token counts. Nothing is scaled for gradient accumulation. Making a trainer seeds the global
+    random generators, as TRL does.
     """
     trainer = _stock_trainer(settings)
+    by_sequence = settings.get("importance_sampling_level") == "sequence"
 
     def loss(
         new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
     ) -> Tensor:
+        if by_sequence and advantages.ndim != 1:
+            raise KlipError("TRL's sequence-level ratio takes one advantage per sequence, [B]")
         known = (new_log_probs, torch.zeros_like(new_log_probs), None)
         trainer._get_per_token_logps_and_entropies = lambda *args, **named: known
         ids = torch.zeros_like(new_log_probs, dtype=torch.long)

@@ -22,9 +22,11 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from klip.adapters.verl_settings import Settings, named_level, settings
+from klip.adapters.common import named_level
+from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
 from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Gate, Parameter, numbers
+from klip.shapes.backend import native_exp
 from klip.shapes.context import NO_CONTEXT
 from klip.tokens import Diagnostics, GeometricMean, token_loss
 
@@ -35,6 +37,7 @@ METRICS = (
 """The diagnostics that are logged: the same in every call, since verl gathers them by name."""
 
 
+@native_exp()
 def policy_loss(
     old_log_prob: Tensor,
     log_prob: Tensor,

@@ -8,17 +8,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klip.adapters.common import given_shape
+from klip.adapters.common import given_shape, named_level
 from klip.errors import KlipError
 from klip.shapes import Shape
-from klip.tokens import GeometricMean, Level, sequence_mean, sequence_sum, token
 
 FIELDS = ("length", "mask", "old_log_prob", "position", "sequence")
 """The context that a registered loss can know: all of it follows from log-probs and mask."""
@@ -108,30 +106,3 @@ def _shape(text: Any, where: str) -> Shape:
     except KlipError as error:
         hints = [hint for field, hint in WAYS_OUT.items() if f"needs {field} " in str(error)]
         raise KlipError("; ".join([f"{where}: {error}", *hints])) from None
-
-
-def named_level(name: Any) -> Level:
-    """The ratio level that `name` spells.
-
-    >>> named_level("geometric-mean(low=0.3, high=0.5)")
-    GeometricMean(low=0.3, high=0.5)
-    """
-    levels: dict[str, Level] = {
-        "token": token,
-        "sequence-mean": sequence_mean,
-        "sequence-sum": sequence_sum,
-        "geometric-mean": GeometricMean(),
-    }
-    if isinstance(name, str) and name in levels:
-        return levels[name]
-    number = r"\s*=\s*([\d.eE+-]+)\s*"
-    found = re.fullmatch(rf"geometric-mean\(\s*low{number},\s*high{number}\)", str(name))
-    try:
-        if found:
-            return GeometricMean(low=float(found[1]), high=float(found[2]))
-    except ValueError:
-        pass
-    raise KlipError(
-        f"level={name!r} is unknown; there are {', '.join(levels)} and "
-        "geometric-mean(low=0.4, high=0.4)"
-    )

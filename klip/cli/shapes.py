@@ -89,14 +89,25 @@ def profile(name: ShapeName, as_json: Json = False, context: Given = ()) -> None
 
 def probe(
     loss: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION")],
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...")] = (),
     as_json: Json = False,
     output: Output = None,
 ) -> None:
-    """Which trust region a loss function really implements, by its gradients alone."""
+    """Which trust region a loss function really implements, by its gradients alone.
+
+    Args:
+        loss: file.py:function or package.module:function; TRL's as trl:GRPOTrainer, verl's as
+            verl.trainer.ppo.core_algos:compute_policy_loss_vanilla
+        settings: keyword arguments of the loss, or settings of TRL's GRPOConfig and verl's actor
+        as_json: print one JSON object
+        output: file to draw the multiplier to: png, svg or pdf
+
+    """
+    from klip.adapters.stock import configured
     from klip.report.show import probe_picture, save
     from klip.theory.probe import load_loss, probe
 
-    found = probe(load_loss(loss))
+    found = probe(configured(load_loss(loss), settings))
     if output is not None:
         save(probe_picture(found.points(), found.match.shape, loss), output)
     if as_json:

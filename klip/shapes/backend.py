@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import array_api_compat
@@ -212,7 +214,7 @@ def rounded_exp(x: Array) -> Array:
 
     Their own float32 functions differ in the last bit for one number in eleven, and a shape would
     then be a slightly different one in the trainer and in a token loss. The derivative is the
-    rounded value itself.
+    rounded value itself. Within `native_exp`, PyTorch uses its own function.
     """
     if isinstance(x, Dual):
         value = rounded_exp(x.value)
@@ -223,30 +225,43 @@ def rounded_exp(x: Array) -> Array:
     if "jax" in name:
         return _jax_exp()(x)
     if "torch" in name:
-        return _torch_exp().apply(x)
+        return exp(x) if _NATIVE.get() else _torch_exp().apply(x)
     return np.exp(x.astype(np.float64)).astype(x.dtype)
+
+
+_NATIVE = ContextVar("_NATIVE", default=False)
+
+
+@contextmanager
+def native_exp() -> Iterator[None]:
+    """Let PyTorch compute ratios as its own trainers do, so that a run can be theirs to the bit."""
+    before = _NATIVE.set(True)
+    try:
+        yield
+    finally:
+        _NATIVE.reset(before)
 
 
 @functools.cache
 def _jax_exp() -> Callable[[Array], Array]:
-    jax = sys.modules["jax"]
+    jax: Any = sys.modules["jax"]
 
-    @jax.custom_jvp
     def exponential(x: Array) -> Array:
         with jax.enable_x64(True):
             return jax.numpy.exp(x.astype(jax.numpy.float64)).astype(x.dtype)
 
-    @exponential.defjvp
-    def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-        y = exponential(*primals)
+    def with_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+        y = rounded(*primals)
         return y, y * tangents[0]
 
-    return exponential
+    rounded: Callable[..., Array] = jax.custom_jvp(exponential)
+    rounded.defjvp(with_slope)  # type: ignore[attr-defined]
+    return rounded
 
 
 @functools.cache
 def _torch_exp() -> Any:
-    torch = sys.modules["torch"]
+    import torch
 
     class Exponential(torch.autograd.Function):
         @staticmethod

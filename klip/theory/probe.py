@@ -6,6 +6,7 @@ shape in the catalogue, its profile, and what is odd about it.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import math
@@ -21,6 +22,7 @@ from klip.theory.blackbox import GRID, OLD, Floats, describe, open_box
 from klip.theory.findings import Finding, anchor, not_finite, of_batch, of_pull
 from klip.theory.fit import TOLERANCE, Match, compare, match
 from klip.theory.reduction import (
+    TOKEN_SUM,
     Question,
     coupling,
     is_elementwise,
@@ -131,6 +133,9 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
     question = Question(
         box, reduction, 0 if normalises and not mix.across_batch else width, normalises
     )
+    if reduction.name == TOKEN_SUM and (length := _constant_length(question)):
+        reduction = reduction.over(length)
+        question = dataclasses.replace(question, reduction=reduction)
     by_old, noise = _old_dependence(question)
     tolerance = max(TOLERANCE, 10 * noise)
     samples = sample(question.pull, by_old)
@@ -160,6 +165,12 @@ NO_GRADIENT = (
     "the gradient in the new log-probabilities is zero everywhere, which usually comes from "
     "detaching the ratio (or stop_gradient) without multiplying by the log-probability."
 )
+
+
+def _constant_length(question: Question) -> float:
+    """The constant that token sums are divided by; 0 if there is none."""
+    here = anchor(question.pull, TOLERANCE)
+    return 1 / here.constant if here.kind == "scale" and 0 < here.constant < 1 else 0.0
 
 
 def _old_dependence(question: Question) -> tuple[bool, float]:
@@ -210,20 +221,23 @@ def _but_for_scale(
 
 
 def load_loss(spec: str) -> Callable[..., Any]:
-    """The loss at "file.py:function" or "package.module:function"."""
-    place, colon, name = spec.rpartition(":")
-    if not (colon and place and name):
+    """The loss at "file.py:function" or "package.module:function"; or Class.method of either."""
+    place, colon, path = spec.rpartition(":")
+    if not (colon and place and path):
         raise KlipError(f"cannot read '{spec}'; write file.py:function or package.module:function")
-    scope = vars(load_module(place))
-    if name not in scope:
-        functions = [key for key, value in scope.items() if callable(value) and key[:1] != "_"]
-        near = difflib.get_close_matches(name, functions, 3, 0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(functions)}"
-        raise KlipError(f"{place} has no '{name}'; {hint}")
-    if not callable(scope[name]):
-        kind = type(scope[name]).__name__
+    found: Any = load_module(place)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            functions = [key for key, value in vars(found).items() if callable(value)]
+            public = [key for key in functions if key[:1] != "_"]
+            near = difflib.get_close_matches(name, functions, 3, 0.5)
+            hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(public)}"
+            raise KlipError(f"{place} has no '{name}'; {hint}")
+        found = getattr(found, name)
+    if not callable(found):
+        kind = type(found).__name__
         raise KlipError(f"{spec} is not callable but a {kind}; give the name of a function")
-    loss: Callable[..., Any] = scope[name]
+    loss: Callable[..., Any] = found
     return loss
 
 

@@ -6,7 +6,7 @@ tokens shows how that weight depends on the batch; dividing by it leaves the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,29 @@ LENGTHS = (6, 3, 6, 5)
 """How many tokens of each sequence of the reference batch are there when some are masked."""
 
 
+TOKEN_SUM = "token sum, sequence mean"
+
+
 @dataclass(frozen=True)
 class Reduction:
-    """The weight of a sample in a batch `[B, T]`: B^-batch_power * T^-token_power."""
+    """The weight of a sample in a batch `[B, T]`: B^-batch_power * T^-token_power / length."""
 
     name: str
     batch_power: int = 0
     token_power: int = 0
     problem: str = ""
     """What is wrong with it, as the end of a sentence; empty if nothing is."""
+    length: float = 1.0
+    """The constant that token sums are divided by."""
 
     def weight(self, shape: tuple[int, int]) -> float:
         """The share of one sample's pull that reaches the gradient."""
-        return float(shape[0]) ** -self.batch_power * float(shape[1]) ** -self.token_power
+        powers = float(shape[0]) ** -self.batch_power * float(shape[1]) ** -self.token_power
+        return powers / self.length
+
+    def over(self, length: float) -> Reduction:
+        """Token sums divided by a constant length, as in Dr. GRPO."""
+        return replace(self, name=f"token sum over {length:g}, sequence mean", length=length)
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ def _name(outputs: int, batch: int, token: int) -> str:
     return {
         (1, 1): "mean",
         (0, 0): "sum",
-        (1, 0): "token sum, sequence mean",
+        (1, 0): TOKEN_SUM,
         (0, 1): "sum of sequence means",
     }.get((batch, token), "unknown")
 

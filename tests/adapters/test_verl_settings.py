@@ -2,7 +2,8 @@
 
 import pytest
 
-from klip.adapters.verl_settings import Settings, named_level, settings
+from klip.adapters.common import named_level
+from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
 from klip.shapes import Clip
 from klip.tokens import GeometricMean, sequence_mean, sequence_sum, token

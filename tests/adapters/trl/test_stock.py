@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from klip.adapters.stock import configured
 from klip.adapters.trl import loss_of_trainer
+from klip.cli import main
+from klip.errors import KlipError
 from klip.shapes import Clip
-from klip.theory.probe import probe
+from klip.theory.probe import load_loss, probe
 from klip.tokens import mean_of_means, token_loss, token_mean
 
 
@@ -53,14 +56,28 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("settings", "found"),
+    ("settings", "found", "reduction"),
     [
-        ({}, "clip(eps=0.2)"),
-        ({"epsilon_high": 0.28}, "clip-higher(low=0.2, high=0.28)"),
-        ({"delta": 4.0}, "dual-clip(eps=0.2, cap=4.0)"),
-        ({"loss_type": "cispo", "epsilon_high": 5.0}, "cispo(cap=5.0, floor=0.0)"),
-        ({"loss_type": "sapo"}, "sapo(tau_positive=1.0, tau_negative=1.05)"),
+        ("", "clip(eps=0.2)", "masked token mean"),
+        ("loss_type=grpo", "clip(eps=0.2)", "per-sequence mean"),
+        ("loss_type=dr_grpo max_completion_length=100", "clip(eps=0.2)", "token sum over 100,"),
+        ("epsilon_high=0.28", "clip-higher(low=0.2, high=0.28)", "masked token mean"),
+        ("delta=4.0", "dual-clip(eps=0.2, cap=4.0)", "masked token mean"),
+        ("loss_type=cispo epsilon_high=5.0", "cispo(cap=5.0, floor=0.0)", "masked token mean"),
+        ("loss_type=sapo", "sapo(tau_positive=1.0, tau_negative=1.05)", "per-sequence mean"),
+        ("importance_sampling_level=sequence", "clip(eps=0.2)", "sequence-level ratio"),
     ],
 )
-def test_it_can_be_probed(settings, found):
-    assert str(probe(loss_of_trainer(**settings), framework="torch").match) == found
+def test_the_probe_names_it_by_its_import_path(settings, found, reduction, capsys):
+    given = ["--settings", *settings.split()] if settings else []
+    assert main(["probe", "trl:GRPOTrainer", *given]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f") is {found} " in said
+    assert reduction in said
+
+
+def test_its_method_is_a_path_too():
+    method = load_loss("trl.trainer.grpo_trainer:GRPOTrainer._compute_loss")
+    assert str(probe(configured(method)).match) == "clip(eps=0.2)"
+    with pytest.raises(KlipError, match="only the loss of trl:GRPOTrainer"):
+        configured(load_loss("trl:SFTTrainer"))

@@ -5,7 +5,8 @@ import shlex
 import tomllib
 
 from klip.adapters import doctor
-from klip.adapters.verl_settings import Settings, named_level
+from klip.adapters.common import named_level
+from klip.adapters.verl_settings import Settings
 from klip.shapes import Shape, parse
 from tests.adapters.verl.test_verl import SAME
 from tests.test_docs import BLOCK, ROOT
