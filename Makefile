@@ -19,8 +19,8 @@ test: .venv/.dev .venv-trl/.dev .venv-verl/.dev  ## style, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
-	.venv-trl/bin/python -m pytest tests/adapters/trl klip/adapters/trl.py
-	.venv-verl/bin/python -m pytest tests/adapters/verl klip/adapters/verl.py
+	.venv-trl/bin/python -m pytest -n 2 tests/adapters/trl klip/adapters/trl.py
+	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py
 
 figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(BIN)/klip figures -o docs/figures
