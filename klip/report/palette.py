@@ -26,13 +26,17 @@ def slots(study: Study) -> dict[str, int]:
 
 
 def shown_at_first(study: Study) -> set[str]:
-    """The first few labels of each task: a label is shown everywhere or nowhere."""
+    """The first few labels of each task: a label is shown everywhere or nowhere.
+
+    Where tasks have several in common, those alone: a sweep on one task is not part of the picture
+    that they make together.
+    """
     order = slots(study)
-    return {
-        label
-        for task in study.tasks
-        for label in sorted({v.label for v in study.of(task)}, key=order.__getitem__)[:SHOWN]
-    }
+    labels = [{v.label for v in study.of(task)} for task in study.tasks]
+    common = set.intersection(*labels) if labels else set()
+    if len(common) > 1:
+        labels = [common]
+    return {label for some in labels for label in sorted(some, key=order.__getitem__)[:SHOWN]}
 
 
 def colour(slot: int) -> str:
