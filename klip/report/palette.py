@@ -28,15 +28,18 @@ def slots(study: Study) -> dict[str, int]:
 def shown_at_first(study: Study) -> set[str]:
     """The first few labels of each task: a label is shown everywhere or nowhere.
 
-    Where tasks have several in common, those alone: a sweep on one task is not part of the picture
-    that they make together.
+    A sweep on one task is no part of the picture that all make together: a shape that every task
+    has is shown with the numbers that it has on all of them.
     """
     order = slots(study)
     labels = [{v.label for v in study.of(task)} for task in study.tasks]
-    common = set.intersection(*labels) if labels else set()
-    if len(common) > 1:
-        labels = [common]
-    return {label for some in labels for label in sorted(some, key=order.__getitem__)[:SHOWN]}
+    common = set[str].intersection(*labels) if len(labels) > 1 else set[str]()
+    shapes = {label.partition("(")[0] for label in common}
+    chosen = (
+        {label for label in some if label in common or label.partition("(")[0] not in shapes}
+        for some in labels
+    )
+    return {label for some in chosen for label in sorted(some, key=order.__getitem__)[:SHOWN]}
 
 
 def colour(slot: int) -> str:

@@ -44,6 +44,19 @@ def test_the_first_variants_have_a_line(study):
     assert lines["clip-phi"].get_linestyle() == "--"
 
 
+def test_a_sweep_on_one_task_is_not_in_the_picture_of_all(tmp_path):
+    shapes = ["clip(eps=0.2)", "kl(b=1.0)"]
+    make_study(tmp_path, ["CartPole-v1", "Hopper-v4"], shapes, 1, **small())
+    make_study(tmp_path, ["CartPole-v1"], ["kl(b=0.1)", "spo(eps=0.2)"], 1, **small())
+    labels = [
+        line.get_label() for line in learning_curves(read_study(tmp_path)).axes[0].get_lines()
+    ]
+    assert sorted(labels) == ["clip", "kl", "spo"]
+    alone = tmp_path / "CartPole-v1"
+    labels = [line.get_label() for line in learning_curves(read_study(alone)).axes[0].get_lines()]
+    assert "kl(b=0.1)" in labels
+
+
 def test_published_curves_lie_below_the_papers_config_only(tmp_path):
     make_run(tmp_path, config(shape="clip(eps=0.2)"))
     make_run(tmp_path, config(task="Hopper-v4", **small()))
