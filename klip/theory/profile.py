@@ -160,8 +160,8 @@ def profile(subject: Shape | Pull, context: Mapping[str, Any] | None = None) -> 
         equilibrium={f"{a:g}": equilibrium(pull, a) for a in EQUILIBRIUM_AT},
         homogeneous=_homogeneous(pull, grid, m),
         zero_at_zero=bool(np.all(np.abs(pull(grid, np.asarray(0.0))) <= TIGHT)),
-        pass_fidelity=all(_pass_fidelity(shape, grid, m[a], a) for a in SIGNS),
-        limits=None if shape is None else _limits(shape, grid),
+        pass_fidelity=all(_pass_fidelity(shape, grid, m[a], a, context) for a in SIGNS),
+        limits=None if shape is None else _limits(shape, grid, context),
         finite=_finite(pull, shape, context),
         conformance=None if shape is None else _conformance(shape, grid, context),
     )
@@ -263,17 +263,27 @@ def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats]) -> bool:
     )
 
 
-def _pass_fidelity(shape: Shape | None, grid: Floats, m: Floats, a: float) -> bool:
-    edges = edges_of(shape) if shape is not None else (0.8, 1.2)
+def _edges(
+    shape: Shape, grid: Floats, a: float, context: Mapping[str, Any] | None
+) -> tuple[Any, Any]:
+    return edges_of(shape, reference_context(shape, grid, np.full_like(grid, a), context), grid)
+
+
+def _pass_fidelity(
+    shape: Shape | None, grid: Floats, m: Floats, a: float, context: Mapping[str, Any] | None
+) -> bool:
+    edges = (0.8, 1.2) if shape is None else _edges(shape, grid, a, context)
     passing = split(np.exp(grid), np.full_like(grid, a), *edges).passing
     return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=TIGHT, atol=0))
 
 
-def _limits(shape: Shape, grid: Floats) -> dict[str, bool] | None:
+def _limits(
+    shape: Shape, grid: Floats, context: Mapping[str, Any] | None
+) -> dict[str, bool] | None:
     soft = [f.name for f in dataclasses.fields(shape) if f.metadata.get("softness")]
     if not soft:
         return None
-    bottom, top = edges_of(shape)
+    bottom, top = _edges(shape, grid, 1.0, context)
     ends = {
         "sharp": (1e-9, Clip(low=1 - bottom, high=top - 1)),
         "wide": (1e9, ImportanceSampling()),
