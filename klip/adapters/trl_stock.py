@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from klip.errors import KlipError
-
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(new_log_probs, old_log_probs, advantages, mask) -> the loss, `[]`."""
 
@@ -31,7 +29,7 @@ def loss_of_trainer(**settings: Any) -> Loss:
         new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
     ) -> Tensor:
         if by_sequence and advantages.ndim != 1:
-            raise KlipError("TRL's sequence-level ratio takes one advantage per sequence, [B]")
+            raise ValueError("TRL's sequence-level ratio takes one advantage per sequence, [B]")
         known = (new_log_probs, torch.zeros_like(new_log_probs), None)
         trainer._get_per_token_logps_and_entropies = lambda *args, **named: known
         ids = torch.zeros_like(new_log_probs, dtype=torch.long)
