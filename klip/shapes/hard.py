@@ -12,6 +12,15 @@ from klip.shapes.value import Parameter, parameter
 PPO = "Schulman et al. 2017, arXiv:1707.06347"
 
 
+def smaller_pull(w: Array, clipped: Array, advantage: Array) -> Array:
+    """min(w A, clipped A), the choice made before the products are rounded.
+
+    Its value is the same to the last bit. But a ratio that lies outside the band by its last bit
+    can have the product of the edge itself, and a tie would then keep a gradient that is killed.
+    """
+    return where(advantage < 0, maximum(w, clipped), minimum(w, clipped)) * advantage
+
+
 @dataclass(frozen=True)
 class ImportanceSampling(
     Penalty, name="is", number="1", family="baseline",
@@ -59,7 +68,7 @@ class Clip(Band, number="3", family="hard clip", reference=PPO):
 
     def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
         w = ratio(log_ratio)
-        return minimum(w * advantage, clip(w, *self.edges) * advantage)
+        return smaller_pull(w, clip(w, *self.edges), advantage)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class DualClip(Band, number="5", family="hard clip", reference="Ye et al. 2020, 
 
     def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
         w = ratio(log_ratio)
-        clipped = minimum(w * advantage, clip(w, *self.edges) * advantage)
+        clipped = smaller_pull(w, clip(w, *self.edges), advantage)
         return where(advantage < 0, maximum(clipped, self.cap * advantage), clipped)
 
 

@@ -20,7 +20,7 @@ from klip.shapes.backend import (
     where,
 )
 from klip.shapes.context import NO_CONTEXT, Context
-from klip.shapes.hard import PerSample
+from klip.shapes.hard import PerSample, smaller_pull
 from klip.shapes.shape import Band, Shape
 from klip.shapes.soft import Ramp
 from klip.shapes.thresholds import ByAge, ByPosition
@@ -240,7 +240,7 @@ class DCPO(
 
     def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
         w = ratio(log_ratio)
-        clipped = minimum(w * advantage, clip(w, *self._range(context)) * advantage)
+        clipped = smaller_pull(w, clip(w, *self._range(context)), advantage)
         return where(advantage < 0, maximum(clipped, self.cap * advantage), clipped)
 
     def _range(self, context: Context) -> tuple[Array, Array]:

@@ -99,14 +99,14 @@ def added(
 def _clip(shape: Clip, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
     """PPO-Clip, by far the most used shape, in a third of the passes over memory.
 
-    The `min` takes its second argument where that is strictly smaller; there w lies outside the
-    band and the slope of the clip is 0. The tests hold this to `Clip.multiplier`, bit for bit.
+    The `min` takes its second argument on the kill set, where the slope of the clip is 0. The tests
+    hold this to `Clip.multiplier`, bit for bit.
     """
     bottom, top = shape.edges
     w = rounded_exp(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
-    pull = w * advantage
+    pull, killed = w * advantage, shape.killed(w, advantage)
     if isinstance(bottom, Tensor) or isinstance(top, Tensor):
         clipped = clip(w, bottom, top) * advantage
     else:
         clipped = w.clamp_(bottom, top).mul_(advantage)
-    return torch.where(clipped < pull, 0.0, pull), torch.minimum(clipped, pull)
+    return torch.where(killed, 0.0, pull), torch.minimum(clipped, pull)
