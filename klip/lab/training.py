@@ -196,8 +196,8 @@ class Run:
         """Put a run where its checkpoint says."""
         try:
             set_weights(self.model, _under("weights/", arrays))
-            for name, weight in self.model.named_parameters():
-                state = {
+            for name, weight in self.model.named_parameters() if iteration else ():
+                state = {  # which Adam has from its first step on
                     key: torch.from_numpy(arrays[f"adam/{key}/{name}"].copy())
                     for key in ("step", "exp_avg", "exp_avg_sq")
                 }

@@ -106,3 +106,15 @@ def test_sample_completions_explain_their_tokens(home):
             out = w > 1.05 if sample.advantage > 0 else w < 0.95
             assert (part == "k") == out
             assert m == (0 if part == "k" else pytest.approx(w * sample.advantage, rel=2e-3))
+
+
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_a_run_goes_on_from_any_iteration(home, done):
+    """Stopped before its first update, too, where the optimiser has nothing to remember."""
+    c = tiny(replay=3)
+    whole, part, again = (start(home, c) for _ in range(3))
+    rows = [whole.iterate() for _ in range(done + 2)]
+    for _ in range(done):
+        part.iterate()
+    again.restore(done, part.arrays())
+    assert [again.iterate() for _ in range(2)] == rows[done:]
