@@ -149,7 +149,7 @@ def test_a_read_only_folder(small_disk, true, capsys):
 
 def test_ctrl_c_while_it_is_still_being_loaded(tmp_path):
     process = start(*SMALL, "--out", tmp_path / "runs")
-    time.sleep(0.25)
+    wait_for(lambda: "numpy" in Path(f"/proc/{process.pid}/maps").read_text(), process)
     os.killpg(process.pid, signal.SIGINT)
     assert finish(process)[0] in (130, -signal.SIGINT)  # to a shell both are 130
     assert not (tmp_path / "runs").exists()

@@ -178,6 +178,7 @@ def test_it_opens_with_the_clip_beside_the_ramp(page, both):
 
 def test_a_slider_moves_the_curve(page, both):
     page.open(both)
+    page.wait("document.querySelectorAll('.kx-line').length > 0")
     before = drawn(page)
     page.set("#kx-a-p-eps-slider", 0.35)
     assert_is(page, "a", Clip(eps=0.35))

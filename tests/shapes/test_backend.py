@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from klip.errors import KlipError
@@ -34,6 +34,7 @@ FORMULAS = {
 def test_numpy_differentiates_as_jax_does(formula, x):
     """The dual numbers against JAX's autodiff, on what objectives are made of."""
     x = np.array(x)
+    assume(not np.any(x == 0.3))  # |x - 0.3| has no slope there, and everybody gives it another
     with jax.enable_x64(True):
         expected = np.asarray(derivative(formula, jnp.asarray(x)))
     np.testing.assert_allclose(derivative(formula, x), expected, rtol=1e-12, atol=1e-12)
