@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from klip.errors import KlipError
-from klip.shapes import CONTEXT_FIELDS, Context, Controller, Gate, Penalty, Shape, parse
-from klip.shapes.value import Value
+from klip.shapes import CONTEXT_FIELDS, Controller, Gate, Penalty, Shape, parse
 from klip.tokens.levels import GeometricMean, Level, sequence_mean, sequence_sum, token
 
 
@@ -51,20 +50,12 @@ def check_fields(
                 f"{part.name} needs {name} ({CONTEXT_FIELDS[name]}), which does not reach the "
                 f"loss in {trainer}; it has {', '.join(sorted(fields)) or 'no context'}"
             )
-        if _weighs_state_kl(part) and "kl" not in fields:
+        weighs = isinstance(part, Shape) and part.weighs_kl(torch.ones(1, 1))
+        if weighs and "kl" not in fields:
             raise KlipError(
                 f"{part.name} weighs the closed-form KL of each distribution, which {trainer} "
                 "does not compute: choose a sampled penalty (kl-k1, kl-k2, kl-k3)"
             )
-
-
-def _weighs_state_kl(part: Value) -> bool:
-    """Whether the part has the second channel; asked of one sample at w = e."""
-    if not isinstance(part, Shape):
-        return False
-    one = torch.ones(1, 1)
-    known = Context(**{name: one for name in part.needs})
-    return part.at(known, one).kl_weight(one, one, known) is not None
 
 
 def named_level(name: Any) -> Level:

@@ -81,7 +81,11 @@ def read_plan(name: str | Path) -> Plan:
     >>> read_plan("paper").configs[0].shape
     'clip(eps=0.2)'
     """
-    known = shipped_plans()
+    return _plan(*read_file(name, shipped_plans()))
+
+
+def read_file(name: str | Path, known: Mapping[str, Path]) -> tuple[Path, dict[str, Any]]:
+    """The file of a plan that is `known` by its name, or given by its path; and what it says."""
     path = known.get(str(name), Path(name))
     if not path.is_file():
         raise KlipError(
@@ -89,10 +93,9 @@ def read_plan(name: str | Path) -> Plan:
             "TOML file"
         )
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KlipError(f"{path} is not TOML: {error}") from None
-    return _plan(path, data)
 
 
 def _plan(path: Path, data: Mapping[str, Any]) -> Plan:

@@ -12,14 +12,14 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from klip.lab import charts
 from klip.lab.results import Arm, Results, average, difference, final, greedy, over_training, start
 from klip.lab.samples import PARTS, Sample
 from klip.report.charts import on_scale
-from klip.report.page import embed
+from klip.report.page import embed, templates
 from klip.report.palette import DARK, LIGHT
 from klip.report.scores import Estimate
 from klip.report.study import plain
@@ -161,15 +161,7 @@ def _mean_start(arm: Arm) -> float | None:
 
 @functools.cache
 def _templates() -> Environment:
-    made = Environment(
-        loader=PackageLoader("klip.lab", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {f.__name__: f for f in (percent, points, span, ends, reach, says, plain)}
-    return made
+    return templates("klip.lab", percent, points, span, ends, reach, says, plain)
 
 
 def _group(

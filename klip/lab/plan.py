@@ -23,7 +23,6 @@ Every arm meets every seed. All arms of a seed share its warm-up, its prompts an
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from klip.errors import KlipError
+from klip.experiments.plan import read_file
 from klip.lab.config import Config, Warmup, check
 from klip.ppo.config import digest_of_code
 
@@ -79,17 +79,7 @@ def read_plan(name: str | Path) -> Plan:
     >>> len(read_plan("scratchpad").configs)
     50
     """
-    known = shipped_plans()
-    path = known.get(str(name), Path(name))
-    if not path.is_file():
-        raise KlipError(
-            f"there is no plan {str(name)!r}: give one of {', '.join(known)}, or the path of a "
-            "TOML file"
-        )
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise KlipError(f"{path} is not TOML: {error}") from None
+    path, data = read_file(name, shipped_plans())
     try:
         return _plan(path.stem, data)
     except KlipError as error:

@@ -107,13 +107,6 @@ def _nothing(batch: int, state: State, order: Array) -> tuple[State, Seen]:
     return state, Seen(Sums.nothing(), jnp.zeros(batch), jnp.full(batch, -1, jnp.int8))
 
 
-def _weighs_kl(shape: Shape) -> bool:
-    """Whether a shape uses the closed-form channel; it says so by what it returns."""
-    one = jnp.ones(1)
-    known = Context(**{name: one for name in shape.needs})
-    return shape.kl_weight(one, one, known) is not None
-
-
 @functools.lru_cache(maxsize=64)
 def epochs(
     layout: Layout, c: Config, template: Shape | Controller, names: tuple[str, ...]
@@ -134,7 +127,7 @@ def epochs(
             advantage = normalised(advantage)
 
         # Only what has a weight in the objective is differentiated; the rest is watched.
-        weighs_kl = _weighs_kl(shape)
+        weighs_kl = shape.weighs_kl(jnp.ones(1))
 
         def heads(arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
             new = distribution(layout, arrays, batch.observation)

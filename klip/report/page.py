@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -137,16 +137,22 @@ def difference(estimate: Estimate) -> str:
     return f"{signed(estimate.estimate, low, high)} {interval(estimate, sign=True)}".strip()
 
 
-@functools.cache
-def _templates() -> Environment:
+def templates(room: str, *filters: Callable[..., Any]) -> Environment:
+    """The templates of a room, which know the filters by their names."""
     made = Environment(
-        loader=PackageLoader("klip.report", "templates"),
+        loader=PackageLoader(room, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {f.__name__: f for f in (number, fixed, signed, interval, difference, plain)}
+    made.filters |= {f.__name__: f for f in filters}
+    return made
+
+
+@functools.cache
+def _templates() -> Environment:
+    made = templates("klip.report", number, fixed, signed, interval, difference, plain)
     made.globals["cell"] = cell
     return made
 

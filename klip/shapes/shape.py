@@ -68,6 +68,17 @@ class Shape(Value, abstract=True):
         """
         return None
 
+    def weighs_kl(self, like: Array) -> bool:
+        """Whether it has the second channel; asked of samples such as `like`, of any framework.
+
+        >>> import numpy as np
+        >>> from klip.shapes import KL, Clip
+        >>> KL().weighs_kl(np.ones(1)), Clip().weighs_kl(np.ones(1))
+        (True, False)
+        """
+        known = Context(**{name: like for name in self.needs})
+        return self.kl_weight(like, like, known) is not None
+
     def effective_advantage(
         self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
     ) -> Array:

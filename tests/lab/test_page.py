@@ -22,7 +22,6 @@ def test_the_page_opens_without_network_or_errors(page, trained, width, dark):
 
 def test_a_token_tells_its_ratio_advantage_and_pull(page, trained):
     page.open(render(read_results(trained)))
-    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     page.click("#samples details[open] .sample .token")
     told = page.evaluate("document.querySelector('output.token-says').textContent")
     assert all(name in told for name in ("w ", "A ", "m "))

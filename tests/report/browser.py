@@ -151,7 +151,8 @@ class Page:
         self._resize(height)
         self._do("Emulation.setTouchEmulationEnabled", enabled=width < 600)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._do("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self._do("Emulation.setEmulatedMedia", features=[scheme, still])
         if offline:
             self._do(
                 "Network.emulateNetworkConditions",
@@ -182,13 +183,25 @@ class Page:
         )
 
     def click(self, selector):
-        """A click in the middle of an element, scrolled into view."""
-        x, y = self.evaluate(f"""(() => {{
+        """A click in the middle of an element, once it has come to rest in view."""
+        x, y = self.evaluate(f"""new Promise((found, failed) => {{
             const e = document.querySelector({json.dumps(selector)});
-            e.scrollIntoView({{block: "center"}});
-            const box = e.getBoundingClientRect();
-            return [box.x + box.width / 2, box.y + box.height / 2];
-        }})()""")
+            if (!e) return failed(new Error("nothing matches " + {json.dumps(selector)}));
+            const end = performance.now() + {500 * PATIENCE};
+            let before = "", calm = 0;
+            function look() {{
+                e.scrollIntoView({{block: "center", behavior: "instant"}});
+                const box = e.getBoundingClientRect();
+                const at = [box.x + box.width / 2, box.y + box.height / 2];
+                const hit = document.elementFromPoint(...at);
+                calm = String(at) === before && hit && e.contains(hit) ? calm + 1 : 0;
+                if (calm === 3) return found(at);
+                if (performance.now() > end) return failed(new Error("never in view: " + at));
+                before = String(at);
+                requestAnimationFrame(look);
+            }}
+            look();
+        }})""")
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y)
         self.settle()

@@ -224,7 +224,6 @@ def test_the_page_says_it(study, page, tmp_path):
         save(across_tasks(made), tmp_path / f"{name}.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     page.open(html, width=390, dark=True)
-    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")  # at once, not smooth
     page.evaluate("document.getElementById('across').scrollIntoView()")
     page.wait("document.querySelector('[data-chart=across] .main-svg')")
     traces = "document.querySelector('[data-chart=across]').data"
