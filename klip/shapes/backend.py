@@ -98,6 +98,10 @@ def namespace(*xs: Array) -> Any:
     return array_api_compat.array_namespace(*arrays) if arrays else array_api_compat.numpy
 
 
+def _is_torch(x: Array) -> bool:
+    return array_api_compat.is_torch_array(x)
+
+
 def _like(x: Array, *others: Array) -> Array:
     """A plain number as an array of the others' kind and dtype; anything else as it is."""
     if not isinstance(x, (int, float)):
@@ -175,11 +179,15 @@ def maximum(x: Array, y: Array) -> Array:
 
 def clip(x: Array, low: Array, high: Array) -> Array:
     """`x` within [low, high]; on the edges the gradient is that of `x`."""
+    if _is_torch(x) and isinstance(low, (int, float)) and isinstance(high, (int, float)):
+        return x.clamp(low, high)
     return minimum(maximum(x, low), high)
 
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e^-x), without overflow on either side, and with its slope of 1/4 at 0."""
+    if _is_torch(x):
+        return x.sigmoid()
     falling, rising = exp(-maximum(x, 0.0)), exp(minimum(x, 0.0))
     return where(x >= 0, 1 / (1 + falling), rising / (1 + rising))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,15 @@ class Diagnostics:
     age: Any = None
     """number, `[B, 1]` or `[B, T]`"""
 
+    @cached_property
+    def ratio(self) -> Tensor:
+        """`[B, T]` w, as the shape saw it."""
+        w: Tensor = ratio(self.log_ratio)
+        return w
+
     def sets(self) -> tuple[Tensor, Tensor, Tensor]:
         """(inside, kill, pass), each `[B, T]`; none of them holds under the mask."""
-        _, kill, passing = split(ratio(self.log_ratio), self.advantage, *self.edges)
+        _, kill, passing = split(self.ratio, self.advantage, *self.edges)
         if self.kept is not None:
             kill, passing = kill | ~self.kept, passing & self.kept
         active = self.active
@@ -66,10 +73,9 @@ class Diagnostics:
         """
         found: dict[str, float] = {}
         inside, kill, passing = self.sets()
-        w = ratio(self.log_ratio)
-        pull = w * self.advantage
         rows = {
-            "log_ratio": self.log_ratio, "w": w, "pull": pull, "m": self.m,
+            "log_ratio": self.log_ratio, "w": self.ratio,
+            "pull": self.ratio * self.advantage, "m": self.m,
             "in": inside, "kill": kill, "pass": passing,
         }  # fmt: skip
         for prefix, chosen in self._parts():
@@ -112,7 +118,7 @@ class Diagnostics:
 
     def _inert(self) -> bool:
         """Whether every ratio is exactly 1."""
-        moved = self.active & (ratio(self.log_ratio) != 1)
+        moved = self.active & (self.ratio != 1)
         return bool(self.active.any()) and not bool(moved.any())
 
     def _dropped(self) -> float:
