@@ -79,7 +79,7 @@ def cluster(tmp_path, monkeypatch):
             "--include-dashboard=false",
             f"--temp-dir=/tmp/klip-ray-{port}",
         )
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
@@ -98,7 +98,7 @@ def test_a_node_is_killed(cluster, tmp_path):
     plan.write_text(PLAN)
     command = [sys.executable, "-m", "klip.cli", "run", str(plan), "--out", str(out), "--ray",
                address, "--checkpoint-every", "0"]  # fmt: skip
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while "2.0 CPU" not in subprocess.run(
         [str(Path(sys.executable).with_name("ray")), "status", f"--address={address}"],
         capture_output=True, text=True, check=False,
@@ -114,13 +114,13 @@ def test_a_node_is_killed(cluster, tmp_path):
     def saved():
         return [read_run(path).iteration for path in run_paths(out)] if out.is_dir() else []
 
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while klips.poll() is None and not (workers() and len(saved()) == 4 and min(saved()) > 2):
         assert time.monotonic() < until, "nothing was trained on the second node"
         time.sleep(0.1)
     assert min(saved()) < 60, "it was over before the node could be killed"
     kill(second)
-    text, _ = klips.communicate(timeout=200)
+    text, _ = klips.communicate(timeout=400)
     assert klips.returncode == 0, text
     results = klip.train(
         "CartPole-v1", ["clip", "adaptive-kl"], 2, out=tmp_path / "local", **FIELDS

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -278,7 +278,7 @@ class TestTensorBoard:
             f"sync(Path({str(tmp_path / 'runs')!r}), 'tensorboard')\n"
             "assert not {'tensorflow', 'torch', 'jax', 'wandb'} & sys.modules.keys()\n"
         )
-        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 
     def test_a_read_only_run(self, tmp_path, monkeypatch):
         path = train(tmp_path / "runs", 3, "done")
@@ -322,13 +322,14 @@ class TestTensorBoard:
         out.mkdir()
 
         def trains():
-            for seed in (0, 1):
-                folder = RunFolder(path_of(out, seed), config_of(seed))
-                for k in range(1, 5):
-                    folder.append(row(k))
-                    time.sleep(0.05)
-                folder.save(4, {"w": np.zeros(2)}, "done")
-                folder.close()
+            with ExitStack() as held:  # until the end: there is no moment at which nobody trains
+                for seed in (0, 1):
+                    folder = RunFolder(path_of(out, seed), config_of(seed))
+                    held.enter_context(closing(folder))
+                    for k in range(1, 5):
+                        folder.append(row(k))
+                        time.sleep(0.05)
+                    folder.save(4, {"w": np.zeros(2)}, "done")
 
         thread = threading.Thread(target=trains)
         thread.start()
@@ -420,7 +421,7 @@ def wandb_sync(runs):
     env["KLIP_TEST"] = str(runs)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WANDB, str(runs)],
-        capture_output=True, text=True, timeout=60, env=env, start_new_session=True,
+        capture_output=True, text=True, timeout=300, env=env, start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
