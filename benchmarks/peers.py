@@ -33,7 +33,7 @@ PROTOCOL: dict[str, Any] = {
     "max_grad_norm": 0.5,
     "policy_kwargs": {"net_arch": {"pi": [64, 64], "vf": [64, 64]}},  # tanh, in both
 }
-UNNORMALISED = ("CartPole-v1",)
+UNNORMALISED = ("CartPole-v1", "LunarLander-v3")
 VERSIONED = ("stable-baselines3", "sbx-rl", "torch", "jax", "gymnasium", "mujoco", "numpy")
 
 Answer = dict[str, Any]

@@ -48,7 +48,7 @@ PEERS = HERE.parent / ".venv-peers"
 # torch first and in this version, since the others would take one with a GPU's gigabytes
 REQUIREMENTS = (
     ("torch==2.13.0",),
-    ("stable-baselines3", "sbx-rl", "gymnasium[mujoco]", "mujoco>=3.17,<4"),
+    ("stable-baselines3", "sbx-rl", "gymnasium[box2d,mujoco]", "mujoco>=3.17,<4"),
 )
 ALONE_SEEDS = 8  # single runs, one after the other, so that a turn lasts as long as a peer's
 SCALING = (1, 5, 20, 40, 80)
