@@ -12,8 +12,9 @@ import argparse
 import os
 import tempfile
 import time
+from typing import Any
 
-import mujoco
+import mujoco  # type: ignore[import-untyped]
 import numpy as np
 
 from klip.tasks import Box, Lanes, make_lanes
@@ -38,8 +39,8 @@ def bare(task: str, actions: np.ndarray, states: list[np.ndarray]) -> float:
     return spent
 
 
-def visit(task: str, actions: np.ndarray) -> tuple[list[np.ndarray], int]:
-    """The physics state before each step, and how many episodes end on the way."""
+def visit(task: str, actions: np.ndarray) -> tuple[list[Any], int]:
+    """The physics state before each step, if there is any, and how many episodes end."""
     lanes, states, ends = start(task, actions.shape[1]), [], 0
     for action in actions:
         states.append(lanes.state().get("physics"))
@@ -83,6 +84,7 @@ def main() -> None:
 def line(task: str, lanes: int, steps: int, turns: int) -> str:
     random = np.random.default_rng(0)
     action = make_lanes(task, 1, lambda lane, episode: 0).action
+    actions: np.ndarray
     if isinstance(action, Box):
         size = (steps, lanes, len(action.low))
         actions = random.uniform(action.low, action.high, size).astype(np.float32)

@@ -116,7 +116,7 @@ if __name__ == "__main__":
     def hello() -> Answer:
         from importlib.metadata import version
 
-        from klip.runs.store import VERSIONED
+        from klip.runs.machine import VERSIONED
 
         return {"versions": {name: version(name) for name in VERSIONED}}
 

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -62,11 +63,8 @@ def start(peer: str, task: str, seed: int) -> Callable[[], Answer]:
     env: VecEnv = make_vec_env(task, n_envs=1, seed=seed)
     if task not in UNNORMALISED:
         env = VecNormalize(env, gamma=PROTOCOL["gamma"])
-    if peer == "sb3":
-        from stable_baselines3 import PPO
-    else:
-        from sbx import PPO
-    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **PROTOCOL)
+    algorithm: Any = import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[peer]).PPO
+    model = algorithm("MlpPolicy", env, seed=seed, device="cpu", **PROTOCOL)
 
     def turn() -> Answer:
         began = time.perf_counter()

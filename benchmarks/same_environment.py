@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from os import chdir
@@ -44,8 +45,9 @@ def actions_of(task: str, lanes: int, steps: int, dtype: type = np.float32) -> n
     streams = [np.random.default_rng([7, lane]) for lane in range(lanes)]
     if isinstance(action, Box):
         low, high = action.low, action.high
-        rows = [r.uniform(low, high, (steps, len(low))).astype(dtype) for r in streams]
-        return np.clip(np.stack(rows, axis=1), low.astype(dtype), high.astype(dtype))
+        rows = np.stack([r.uniform(low, high, (steps, len(low))) for r in streams], axis=1)
+        within: np.ndarray = np.clip(rows.astype(dtype), low.astype(dtype), high.astype(dtype))
+        return within
     return np.stack([r.integers(0, action.n, steps) for r in streams], axis=1)
 
 
@@ -55,7 +57,9 @@ def differing(a: object, b: object) -> int:
     return int(np.count_nonzero(left != np.atleast_1d(np.asarray(b, np.float64)).view(np.uint64)))
 
 
-def compare(task: str, actions: np.ndarray, seed: object = episode_seed) -> Comparison:
+def compare(
+    task: str, actions: np.ndarray, seed: Callable[[int, int], int] = episode_seed
+) -> Comparison:
     """Lanes against one Gymnasium environment a lane, under the same actions [T, N, ...]."""
     began = time.perf_counter()
     steps, lanes = actions.shape[:2]

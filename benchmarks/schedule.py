@@ -14,7 +14,9 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from klip.experiments import read_plan, schedule
 from klip.experiments.local import here_in_order
@@ -50,15 +52,16 @@ def main() -> int:
     alive: list[float] = []
     start, end = workers.Worker.__init__, workers.Crew._ended
 
-    def started(worker, *args):
+    def started(worker: Any, *args: Any) -> None:
         worker.began = time.monotonic()
         start(worker, *args)
 
-    def ended(crew, worker, *args):
+    def ended(crew: Any, worker: Any, *args: Any) -> Iterator[Any]:
         alive.append(time.monotonic() - worker.began)
         yield from end(crew, worker, *args)
 
-    workers.Worker.__init__, workers.Crew._ended = started, ended
+    setattr(workers.Worker, "__init__", started)  # noqa: B010
+    setattr(workers.Crew, "_ended", ended)  # noqa: B010
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "short.toml"
         path.write_text(PLAN, encoding="utf-8")

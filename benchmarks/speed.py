@@ -165,7 +165,8 @@ def measure(tasks: Sequence[str], quick: bool) -> Report:
     began, load = time.monotonic(), os.getloadavg()
     cores = sorted(os.sched_getaffinity(0))
     rounds = 1 if quick else 3
-    rows, versions = [], {}
+    rows: list[dict[str, Any]] = []
+    versions: dict[str, dict[str, str]] = {}
     for task in tasks:
         say(f"{task}: klip, sb3 and sbx on {len(cores)} cores")
         contenders = {

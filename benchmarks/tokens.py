@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -50,16 +51,16 @@ def plain(
 def contenders() -> dict[str, Callable[..., torch.Tensor]]:
     """Every way of computing a loss that is timed, by name."""
 
-    def ours(read: bool = False, **how: object) -> Callable[..., torch.Tensor]:
-        def loss(**tensors: torch.Tensor) -> torch.Tensor:
+    def ours(read: bool = False, **how: Any) -> Callable[..., torch.Tensor]:
+        def loss(**tensors: Any) -> torch.Tensor:
             found = token_loss(**tensors, **how)
             if read:
-                found.diagnostics.metrics()
+                found.diagnostics.metrics()  # type: ignore[union-attr]
             return found.loss
 
         return loss
 
-    gspo = {"level": sequence_mean, "reducer": mean_of_means}
+    gspo: dict[str, Any] = {"level": sequence_mean, "reducer": mean_of_means}
     return {
         "plain": plain,
         "clip, diagnostics=False": ours(diagnostics=False),
@@ -82,7 +83,7 @@ def measure(rows: int, length: int, repetitions: int) -> dict[str, list[float]]:
         for name, loss in losses.items():
             tensors["log_prob"].grad = None
             start = time.perf_counter()
-            loss(**(floating if loss is plain else tensors)).backward()
+            loss(**(floating if loss is plain else tensors)).backward()  # type: ignore[no-untyped-call]
             if repetition >= 3:
                 seconds[name].append(time.perf_counter() - start)
     return seconds

@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -140,6 +141,21 @@ def test_contenders_share_one_protocol(modules):
     for task in modules.report.TARGETS:
         normalised = config(task).normalise_observations
         assert normalised is (task not in modules.peers.UNNORMALISED)
+
+
+def test_a_worker_of_ours_trains_when_it_is_asked(modules, tmp_path):
+    core = min(os.sched_getaffinity(0))
+    command = modules.speed.klip_command("Hopper-v4", core, 0, 2, 2)
+    process = modules.speed.Process([*command, "--physics"], tmp_path / "ours")
+    try:
+        assert {"klip", "jax", "mujoco"} < process.hear()["versions"].keys()
+        process.ask()
+        answer = process.hear()
+    finally:
+        process.popen.terminate()
+        process.popen.communicate()
+    assert answer["steps"] == 2 * 2048
+    assert 0 < answer["physics"] < answer["collect"] < answer["seconds"]
 
 
 def test_a_process_answers_in_turn_and_dies_loudly(modules, tmp_path):
