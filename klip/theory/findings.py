@@ -226,7 +226,7 @@ def of_batch(mix: Coupling, reduction: Reduction, leak: str, normalises: bool) -
                     " (it was asked in batches of mean 0 and variance 1, where that is neutral)"
                 )
         elif not mix.across_batch:
-            cause = "a sequence-level ratio, as in GSPO (it was asked in sequences of one token)"
+            cause = "a sequence-level ratio, as in GSPO and GMPO (it was asked one token at a time)"
         yield Finding("batch-dependent", f"{what}, which usually comes from {cause}.")
     if reduction.problem:
         yield Finding("reduction", f"the weights of samples {reduction.problem}.")

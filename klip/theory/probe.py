@@ -19,11 +19,12 @@ import numpy as np
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Context, Shape, load_module
 from klip.theory.blackbox import GRID, OLD, Floats, describe, open_box
-from klip.theory.findings import Finding, anchor, not_finite, of_batch, of_pull
+from klip.theory.findings import NOTHING, Finding, anchor, not_finite, of_batch, of_pull
 from klip.theory.fit import TOLERANCE, Match, compare, match
 from klip.theory.reduction import (
     TOKEN_SUM,
     Question,
+    answers_alone,
     coupling,
     is_elementwise,
     is_repeatable,
@@ -127,8 +128,11 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
             "dropout and other randomness in it"
         )
     mix = coupling(box)
+    shared = mix.within_sequence and not mix.across_batch and answers_alone(box)
+    if shared:  # a sequence has one ratio, perhaps one advantage, and nothing is normalised
+        mix = dataclasses.replace(mix, by_advantage=False)
     normalises = mix.by_advantage and (mix.across_batch or mix.within_sequence)
-    reduction = reduction_of(box, mix.across_batch or normalises)
+    reduction = reduction_of(box, mix.across_batch or normalises, shared)
     width = 8 if box.layout == GRID and not mix.within_sequence else 1
     question = Question(
         box, reduction, 0 if normalises and not mix.across_batch else width, normalises
@@ -147,7 +151,7 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
             normalises and _repeats(question),
         ),
     ]  # fmt: skip
-    if samples.pull.size and not np.any(samples.pull):
+    if samples.pull.size and np.all(np.abs(samples.pull) <= NOTHING):
         findings.append(Finding("no-gradient", NO_GRADIENT))
     elif samples.pull.size:
         published = _published(found.shape) if found.exact and found.shape else None

@@ -53,12 +53,15 @@ class Coupling:
     """Whether another's advantage alone changes it, as where advantages are normalised."""
 
 
-def reference_batch(layout: str) -> tuple[Floats, Floats]:
-    """Log-ratios and advantages `[4, 6]`, most of them inside any trust region."""
+def reference_batch(layout: str, shared: bool = False) -> tuple[Floats, Floats]:
+    """Log-ratios and advantages `[4, 6]`, most of them inside any trust region.
+
+    The tokens of a sequence have one advantage if the layout says so, or if it is to be `shared`.
+    """
     log_ratio = 0.1 * np.sin(1.0 + 1.7 * np.arange(24.0)).reshape(4, 6)
     log_ratio[:, 0] = 0.0
     advantage = np.tile([[1.0, -0.7, 0.4, -1.6, 2.0, -0.3]], (4, 1)) * [[1], [-0.9], [0.8], [1.1]]
-    if layout == SEQUENCES:
+    if shared or layout == SEQUENCES:
         advantage = np.tile([[1.0], [-0.7], [0.4], [-1.6]], (1, 6))
     return log_ratio, advantage
 
@@ -85,6 +88,12 @@ def coupling(box: BlackBox) -> Coupling:
     return Coupling(False, box.layout != FLAT and changes(columns), changes(columns, 0.0))
 
 
+def answers_alone(box: BlackBox) -> bool:
+    """Whether a sequence of one token pulls; where advantages are normalised in it, it cannot."""
+    gradient = call(box, np.zeros((2, 1)), np.array([[1.0], [-0.7]])).gradient
+    return bool(np.all(np.isfinite(gradient)) and np.any(gradient))
+
+
 def is_repeatable(box: BlackBox) -> bool:
     """Whether the same inputs give the same gradient."""
     batch = reference_batch(box.layout)
@@ -108,9 +117,12 @@ def _factor(x: Floats, y: Floats) -> float:
     return float(np.nansum(product) / np.nansum(np.where(np.isnan(product), np.nan, square)))
 
 
-def reduction_of(box: BlackBox, mixes: bool) -> Reduction:
-    """The reduction of a loss; `mixes` says that samples change each other's gradients."""
-    log_ratio, advantage = reference_batch(box.layout)
+def reduction_of(box: BlackBox, mixes: bool, shared: bool) -> Reduction:
+    """The reduction of a loss; `mixes` says that samples change each other's gradients.
+
+    `shared` says that the tokens of a sequence do.
+    """
+    log_ratio, advantage = reference_batch(box.layout, shared)
     once = call(box, log_ratio, advantage)
     if not np.any(once.gradient[np.isfinite(once.gradient)]):
         return Reduction("unknown")
@@ -135,7 +147,7 @@ def reduction_of(box: BlackBox, mixes: bool) -> Reduction:
             f"shrink like 1/{size}^{max(batch, token)}: something that is a mean is divided again"
         )
         return Reduction("unknown", batch, token, what)
-    return _with_mask(box, found) if box.masked else found
+    return _with_mask(box, found, advantage) if box.masked else found
 
 
 def _name(outputs: int, batch: int, token: int) -> str:
@@ -156,9 +168,8 @@ def reference_mask() -> Floats:
     return (np.arange(6) < np.array(LENGTHS)[:, None]).astype(np.float64)
 
 
-def _with_mask(box: BlackBox, found: Reduction) -> Reduction:
+def _with_mask(box: BlackBox, found: Reduction, advantage: Floats) -> Reduction:
     """What the tokens that stay do when others are masked."""
-    _, advantage = reference_batch(box.layout)
     log_ratio = np.full_like(advantage, 0.05)  # alike, so that no mean of them moves with the mask
     mask = reference_mask()
     full = call(box, log_ratio, advantage).gradient

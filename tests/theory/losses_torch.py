@@ -92,6 +92,19 @@ def gspo(log_prob, old_log_prob, advantages, mask):
     return ((loss * mask).sum(-1) / lengths.squeeze(-1)).mean()
 
 
+def gmpo(log_prob, old_log_prob, advantages, mask):
+    """A geometric mean of ratios that are clipped in the log, and a mean of the advantages."""
+    lengths, x = mask.sum(-1).clamp(min=1), log_prob - old_log_prob
+    sign = advantages.sign()
+    x = sign * torch.min(sign * x, sign * x.clamp(-0.4, 0.4))
+    ratio = torch.exp((x * mask).sum(-1) / lengths)
+    return -((advantages * mask).sum(-1) / lengths * ratio).mean()
+
+
+def almost_nothing(new, old, advantages):
+    return 1e-16 * cleanrl_ppo(new, old, advantages)
+
+
 def dppo_tv(new_log_probs, old_log_probs, advantages):
     """Kills where the probability itself has moved too far."""
     moved = (new_log_probs.exp() - old_log_probs.exp()).detach()

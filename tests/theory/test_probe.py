@@ -71,7 +71,9 @@ BROKEN = [
     (losses_torch.doubled, {"anchor"}, "divided by 2 it is exactly clip(eps=0.2)"),
     (losses_torch.mask_ignored, {"masked-gradient", "reduction"}, "masked positions"),
     (losses_torch.positive_only, {"anchor", "pass-killed"}, "neither A"),
+    (losses_torch.almost_nothing, {"no-gradient"}, "zero everywhere"),
     (losses_torch.gspo, {"batch-dependent"}, "sequence-level ratio"),
+    (losses_torch.gmpo, {"batch-dependent"}, "sequence-level ratio"),
     (losses_jax.sign_flipped, {"anchor"}, "minus sign"),
     (losses_jax.normalised_inside, {"batch-dependent"}, "normalising advantages"),
     (losses_jax.detached_ratio, {"no-gradient"}, "stop_gradient"),
@@ -103,6 +105,14 @@ def test_a_broken_loss_is_named(loss, expected, words):
 )
 def test_a_mistake_does_not_hide_the_shape(loss):
     assert str(probe(loss).match) == "clip(eps=0.2)"
+
+
+def test_a_mean_of_advantages_is_not_taken_for_their_normalisation():
+    """One token at a time GMPO clips the log-ratio; in rows of mean 0 it would be nothing."""
+    found = probe(losses_torch.gmpo)
+    assert (found.match.name, found.reduction) == ("clip", "per-sequence mean")
+    edges = {"low": 1 - np.exp(-0.4), "high": np.exp(0.4) - 1}
+    assert found.match.parameters == pytest.approx(edges, abs=1e-5)
 
 
 @pytest.mark.parametrize(

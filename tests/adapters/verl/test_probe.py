@@ -17,6 +17,7 @@ PLACE = "verl.trainer.ppo.core_algos"
         ("vanilla", "clip_ratio_high=0.28 clip_ratio_c=1e9", "clip-higher(low=0.2, high=0.28)"),
         ("vanilla", "loss_agg_mode=seq-mean-token-mean", "dual-clip(eps=0.2, cap=3.0)"),
         ("gspo", "", "clip(eps=0.2)"),
+        ("geo_mean", "", "clip(low=0.181269, high=0.221403)"),
         ("sapo", "", "sapo(tau_positive=1.0, tau_negative=1.05)"),
         ("cispo", "", "cispo(cap=1.2, floor=0.8)"),
         ("gpg", "", "reinforce"),
@@ -27,7 +28,7 @@ def test_it_names_them(loss, settings, found, capsys):
     assert main(["probe", f"{PLACE}:compute_policy_loss_{loss}", *given]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f") is {found} " in said
-    assert ("sequence-level ratio" in said) == (loss == "gspo")
+    assert ("sequence-level ratio" in said) == (loss in ("gspo", "geo_mean"))
 
 
 def test_what_is_no_policy_loss_is_refused():
