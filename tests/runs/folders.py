@@ -1,8 +1,11 @@
 """Run folders without training: every iteration has a row and arrays that are known."""
 
+import json
+
 import numpy as np
 
 from klip.runs import RunFolder, config_id, folder_of
+from klip.runs.store import METRICS
 
 ARRAYS = ("policy/w", "adam/count", "lanes/state")
 
@@ -60,3 +63,28 @@ def same_arrays(found, config, k):
         and found[n].tobytes() == true[n].tobytes()
         for n in true
     )
+
+
+def opened(path, config=None, **options):
+    return RunFolder(path, config or fields(), **options)
+
+
+def text(until, config=None):
+    """The metrics file up to an iteration."""
+    rows = [row(config or fields(), k) for k in range(1, until + 1)]
+    return "".join(json.dumps(r) + "\n" for r in rows).encode()
+
+
+def check(folder, iteration, config=None):
+    """It stands exactly where the truth was after so many iterations."""
+    config = config or fields()
+    assert folder.checkpoint.iteration == iteration
+    assert same_arrays(folder.checkpoint.arrays, config, iteration)
+    assert (folder.path / METRICS).read_bytes() == text(iteration, config)
+    assert json.loads((folder.path / "config.json").read_text()) == config
+
+
+def flip(path, place=-1):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 4
+    path.write_bytes(data)
