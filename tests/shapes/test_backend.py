@@ -25,7 +25,7 @@ FORMULAS = {
     "absolute and sign": lambda x: backend.absolute(x - 0.3) * backend.sign(x + 0.1),
     "pieces": lambda x: where(x > 0.5, x * x, minimum(maximum(x, -1.0), 0.4) + clip(x, -0.3, 0.2)),
     "constant part": lambda x: x * stop_gradient(x * x),
-    "number first": lambda x: 1.0 - 2.0 / (3.0 + x) + x * np.float32(2.0),
+    "number first": lambda x: 1.0 - 2.0 / (4.0 + x) + x * np.float32(2.0),
 }
 
 
