@@ -1,0 +1,119 @@
+"""Does a change of the code leave runs as they were? Trains a few, and compares every byte.
+
+    python benchmarks/same_bytes.py --keep     # before: write results/same_bytes.json
+    python benchmarks/same_bytes.py            # after: train again, and compare
+
+Each array of a run's last checkpoint and each column of its metrics has a digest of its own, so
+that a column that was only renamed can be told from one that changed. Digests depend on the
+processor and on versions, which are kept with them: elsewhere, keep your own first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from klip.runs import read_run
+from klip.runs.machine import this_machine
+from klip.runs.record import run_paths
+
+KEPT = Path(__file__).parent / "results" / "same_bytes.json"
+COMMANDS = {
+    "CartPole paper": "run paper --task CartPole-v1",
+    "HalfCheetah 100k": "train HalfCheetah-v4 --shape clip adaptive-kl --seeds 1 --steps 100000",
+    "Humanoid 20k": "train Humanoid-v4 --shape clip --seeds 1 --steps 20000",
+    "LunarLander 50k": "train LunarLander-v3 --shape clip --seeds 1 --steps 50000",
+    "scratchpad seed 0": "run scratchpad --seeds 1",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="write the digests, compare nothing")
+    parser.add_argument("--only", nargs="*", default=list(COMMANDS), help="some of the commands")
+    parser.add_argument("--tokens", default="", help="how `klip run` is spelled for token plans")
+    asked = parser.parse_args()
+    now: dict[str, Any] = {}
+    for name in asked.only:
+        command = COMMANDS[name].split()
+        if name.startswith("scratchpad") and asked.tokens:
+            command = [*asked.tokens.split(), *command]
+        now |= trained(command)
+    if asked.keep:
+        kept = json.loads(KEPT.read_text())["runs"] if KEPT.exists() else {}
+        text = json.dumps({"machine": dict(this_machine()), "runs": kept | now}, indent=1)
+        KEPT.write_text(text + "\n")
+        print(f"{len(now)} runs kept in {KEPT}")
+        return 0
+    before = json.loads(KEPT.read_text())
+    if before["machine"] != dict(this_machine()):
+        print(
+            "other versions or another processor than when the digests were kept: they may differ"
+        )
+    return compare({k: v for k, v in before["runs"].items() if k in now or len(now) > 20}, now)
+
+
+def trained(command: list[str]) -> dict[str, Any]:
+    """Digests of the runs of a command, by task, shape and seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        line = [sys.executable, "-m", "klip.cli", *command, "--out", folder]
+        print("klip", *command, flush=True)
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        return dict(map(digests, run_paths(Path(folder))))
+
+
+def digests(path: Path) -> tuple[str, dict[str, Any]]:
+    """A run's name, and a digest of each of its arrays and each column of its metrics."""
+    record = read_run(path)
+    c = record.config
+    arm = c.get("arm", "")
+    name = " ".join(
+        str(part) for part in (c["task"], arm or c["shape"], "seed", c["seed"]) if str(part)
+    )
+    columns = {key: [row.get(key) for row in record.rows] for key in record.rows[0]}
+    return name, {
+        "status": record.status,
+        "arrays": {k: _digest(_bytes(v)) for k, v in sorted(record.arrays.items())},
+        "metrics": {k: _digest(json.dumps(v).encode()) for k, v in sorted(columns.items())},
+    }
+
+
+def compare(before: dict[str, Any], now: dict[str, Any]) -> int:
+    """Print what differs, run by run; 0 if nothing does."""
+    differ = 0
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if old is None or new is None:
+            print(f"{name}: {'not trained now' if new is None else 'not kept before'}")
+            differ += 1
+            continue
+        for kind in ("arrays", "metrics"):
+            lost = {k: v for k, v in old[kind].items() if new[kind].get(k) != v}
+            renamed = {k: n for k, v in lost.items() for n, w in new[kind].items() if w == v}
+            changed = sorted(lost.keys() - renamed.keys())
+            if changed:
+                print(f"{name}: {kind} differ: {', '.join(changed)}")
+                differ += 1
+    same = len(before) - differ
+    print(f"{len(now)} runs trained, {max(same, 0)} of {len(before)} the same in every byte")
+    return 1 if differ else 0
+
+
+def _bytes(array: Any) -> bytes:
+    return f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
