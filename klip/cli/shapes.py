@@ -11,7 +11,7 @@ from rich.table import Table
 
 from klip.cli.common import Json, Output, console, escape, print_json
 from klip.errors import KlipError
-from klip.shapes import Controller, Gate, Shape, Threshold, Value, catalogue, parse_shape
+from klip.shapes import Controller, Gate, Shape, Threshold, Value, catalogue, parse
 
 ShapeName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE")]
 ShapeNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE...")]
@@ -70,7 +70,7 @@ def show(
 
     if upto <= 1:
         raise KlipError(f"--upto {upto} leaves nothing beyond w = 1 to see: give more than 1")
-    chosen = [parse_shape(name) for name in names]
+    chosen = [parse(name).initial for name in names]
     path = output or Path("-".join(s.name for s in chosen)[:80] + ".png")
     save(show(chosen, context=_context(context), eps=eps, ratios=(0.0, upto)), path)
     print(f"wrote {path}")
@@ -80,7 +80,7 @@ def profile(name: ShapeName, as_json: Json = False, context: Given = ()) -> None
     """The properties of a shape: anchor, drift, sign, bounds, jumps, equilibrium, and more."""
     from klip.theory.profile import profile
 
-    shape, given = parse_shape(name), _context(context)
+    shape, given = parse(name).initial, _context(context)
     properties = profile(shape, given).as_dict()
     if as_json:
         return print_json({"shape": str(shape), "context": dict(given), **properties})
@@ -174,7 +174,6 @@ def figures(output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("figur
 
 def _entry(cls: type[Value]) -> dict[str, Any]:
     value = cls()
-    formula = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     return {
         "name": cls.name,
         "family": cls.family,
@@ -184,7 +183,7 @@ def _entry(cls: type[Value]) -> dict[str, Any]:
         "needs": sorted(value.needs),
         "reference": cls.reference,
         "number": cls.number,
-        "formula": formula,
+        "formula": value.formula,
     }
 
 

@@ -99,11 +99,8 @@ def _candidates(by_old: bool) -> list[Shape]:
     known = frozenset({"old_log_prob"} if by_old else ())
     context = Context(old_log_prob=OLD) if by_old else NO_CONTEXT
     shapes = [cls() for cls in catalogue().values()]
-    return [
-        shape for shape in shapes
-        if isinstance(shape, Shape) and shape.needs <= known
-        and shape.kl_weight(0.0, 1.0, context) is None
-    ]  # fmt: skip
+    determined = [shape for shape in shapes if shape.needs <= known]
+    return [shape for shape in determined if shape.kl_weight(0.0, 1.0, context) is None]
 
 
 def _sums(candidates: list[Shape], samples: Samples, tolerance: float) -> list[_Fit]:

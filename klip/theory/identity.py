@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from klip.shapes import Array, Clip, ClipPhi, PerSample, ratio, stop_gradient
+from klip.shapes import Array, Clip, ClipPhi, PerSample, Shape, ratio, stop_gradient
 from klip.theory.networks import (
     Problem,
     categorical_problem,
@@ -31,6 +31,7 @@ from klip.theory.networks import (
 from klip.theory.partition import Partition, partition
 
 EPS = 0.2
+PUBLISHED: Shape = PerSample(eps=EPS)
 DOUBLE, SINGLE = 1e-12, 1e-6
 ODD_BATCHES = (1, 3, 48, 60, 1000, 4097)
 
@@ -39,7 +40,7 @@ ODD_BATCHES = (1, 3, 48, 60, 1000, 4097)
 class Claim:
     """What is put to the test; the defaults are the paper's."""
 
-    beta: Callable[[Array, Array], Array] = PerSample(eps=EPS).beta
+    beta: Callable[[Array, Array], Array] = PUBLISHED.beta
     """coefficient from log-ratio and advantage"""
     partition: Callable[[Array, Array], Partition] = partition
     detached: bool = True

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from klip.shapes import (
+    REFERENCE_BAND,
     Clip,
     Context,
     ImportanceSampling,
@@ -272,7 +273,7 @@ def _edges(
 def _pass_fidelity(
     shape: Shape | None, grid: Floats, m: Floats, a: float, context: Mapping[str, Any] | None
 ) -> bool:
-    edges = (0.8, 1.2) if shape is None else _edges(shape, grid, a, context)
+    edges = REFERENCE_BAND if shape is None else _edges(shape, grid, a, context)
     passing = split(np.exp(grid), np.full_like(grid, a), *edges).passing
     return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=TIGHT, atol=0))
 
@@ -319,7 +320,7 @@ def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) 
 
 
 def _conformance(shape: Shape, grid: Floats, context: Mapping[str, Any] | None) -> float | None:
-    if "objective" not in shape.definitions:
+    if not shape.published:
         return None
     worst = 0.0
     for a in SIGNS:

@@ -84,9 +84,11 @@ def test_needs_are_known_before_any_sample():
 def test_a_need_that_no_context_has_is_refused_at_once():
     with pytest.raises(KlipError, match="requires colour"):
 
-        class Painted(Shape, requires=["colour"]):
-            def multiplier(self, log_ratio, advantage, context):
-                return log_ratio
+        class Painted(Shape):
+            requires = ("colour",)
+
+            def multiplier(self, s):
+                return s.log_w
 
 
 def test_a_shape_that_says_nothing_is_refused_at_once():
