@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from klip.shapes.backend import Array
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from klip.shapes.shape import Shape
 
 State = Mapping[str, Array]
+
+NOTEBOOK = "klip.report.notebook"
+"""The module that draws a region for a notebook, by name: this room imports no other."""
 
 
 @dataclass(frozen=True)
@@ -68,3 +72,8 @@ class Region(Value, abstract=True):
         ('kl(b=1.0)', 'clip(eps=0.2)')
         """
         return self.shape_at(self.init())
+
+    def _repr_html_(self) -> str:
+        """The spelling, the formula and a picture: what a notebook shows of it."""
+        text: str = import_module(NOTEBOOK).notebook(self)
+        return text

@@ -26,8 +26,9 @@ from klip.shapes import (
     numbers,
     with_numbers,
 )
-from klip.theory.blackbox import OLD, Floats
-from klip.theory.samples import Samples, points_only
+from klip.theory.blackbox import OLD
+from klip.theory.samples import SampledPull, points_only
+from klip.theory.views import Floats
 
 FEATURES = 16
 """How many jumps, and how many bends, may suggest values of a parameter."""
@@ -55,7 +56,7 @@ class Match:
         return str(self.shape) if self.shape else self.name
 
 
-def match(samples: Samples, tolerance: float = TOLERANCE) -> Match:
+def match(samples: SampledPull, tolerance: float = TOLERANCE) -> Match:
     """The catalogue shape nearest to the samples; with the fewest odd parameters, if several."""
     if samples.pull.size == 0 or not np.any(samples.pull):
         return Match(None, "none", {}, 0.0, False, (1.0, 0.0), [])
@@ -74,7 +75,7 @@ def match(samples: Samples, tolerance: float = TOLERANCE) -> Match:
 
 
 def compare(
-    shape: Shape, samples: Samples, exact: bool = False, equivalents: Iterable[str] = ()
+    shape: Shape, samples: SampledPull, exact: bool = False, equivalents: Iterable[str] = ()
 ) -> Match:
     """A shape as the match of the samples."""
     difference = _difference(shape, samples)
@@ -103,7 +104,7 @@ def _candidates(by_old: bool) -> list[Shape]:
     return [shape for shape in determined if shape.kl_weight(0.0, 1.0, context) is None]
 
 
-def _sums(candidates: list[Shape], samples: Samples, tolerance: float) -> list[_Fit]:
+def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> list[_Fit]:
     """Shape + penalty. At A = 0 the penalty stands alone, so it is fitted there and taken off."""
     found = []
     idle = samples.at(samples.advantage == 0)
@@ -121,7 +122,7 @@ def _sums(candidates: list[Shape], samples: Samples, tolerance: float) -> list[_
     return found
 
 
-def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
+def _fit(default: Shape, samples: SampledPull, tolerance: float) -> _Fit:
     """The parameters with which a shape is nearest to the samples."""
     few = samples.at(_thin(samples))
     names, start, least = _coordinates(default)
@@ -147,14 +148,14 @@ def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
     return _judge(shape, odd, samples, tolerance)
 
 
-def _judge(shape: Shape, odd: int, samples: Samples, tolerance: float) -> _Fit:
+def _judge(shape: Shape, odd: int, samples: SampledPull, tolerance: float) -> _Fit:
     difference = _difference(shape, samples)
     largest = float(difference.max())
     distance = float(np.sqrt(np.mean(np.minimum(difference, 10.0) ** 2)))
     return _Fit(shape, largest, distance, largest <= tolerance, odd)
 
 
-def _thin(samples: Samples) -> Floats:
+def _thin(samples: SampledPull) -> Floats:
     """Every third log-ratio of the grid, and all that lies between its points."""
     place = samples.log_ratio * 20
     between = np.abs(place - np.round(place)) > 1e-9
@@ -177,7 +178,7 @@ def _coordinates(shape: Shape) -> tuple[list[str], Floats, Floats]:
     return list(values), np.array(list(values.values())), np.array(bounds, dtype=float)
 
 
-def _residuals(shape: Shape, names: list[str], thetas: Floats, samples: Samples) -> Floats:
+def _residuals(shape: Shape, names: list[str], thetas: Floats, samples: SampledPull) -> Floats:
     """(shape - pull) / max(1, |pull|) for rows of parameters: `[G, P]`."""
     new: dict[str, Any] = {name: thetas[:, i, None] for i, name in enumerate(names)}
     if isinstance(shape, Band):
@@ -197,7 +198,7 @@ def _misfit(residuals: Floats) -> Floats:
 
 
 def _search(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull
 ) -> Floats:
     """Each parameter in turn, among values that the jumps suggest and a coarse range."""
     for _ in range(2):
@@ -213,7 +214,7 @@ def _search(
     return theta
 
 
-def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
+def _guesses(theta: Floats, i: int, least: float, samples: SampledPull) -> Floats:
     """The value itself, its multiples, its fellows, and what jumps and bends may stand for."""
     now = theta[i]
     places = [samples.jumps[:FEATURES, 0], np.unique(samples.bends)[:FEATURES]]
@@ -225,7 +226,9 @@ def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
     return np.concatenate([[now], every[every >= least]])
 
 
-def _crossings(shape: Shape, names: list[str], theta: Floats, i: int, samples: Samples) -> Floats:
+def _crossings(
+    shape: Shape, names: list[str], theta: Floats, i: int, samples: SampledPull
+) -> Floats:
     """Values of a parameter at which the shape itself jumps where the pull does."""
     found = []
     for jump in samples.jumps[:FEATURES]:
@@ -253,7 +256,7 @@ def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _polish(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples,
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull,
     free: npt.NDArray[np.bool_],
 ) -> Floats:  # fmt: skip
     """Least squares from there, in the free parameters."""
@@ -290,7 +293,7 @@ def _polish(
 
 
 def _equal_sides(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull
 ) -> list[Floats]:
     """The band with one side's radius on both, and the other parameters to suit."""
     others = np.array([name not in ("low", "high") for name in names])
@@ -312,7 +315,7 @@ def _build(default: Shape, names: list[str], theta: Floats) -> Shape | None:
 
 
 def _tidy(
-    default: Shape, names: list[str], theta: Floats, samples: Samples, tolerance: float
+    default: Shape, names: list[str], theta: Floats, samples: SampledPull, tolerance: float
 ) -> Shape:
     """The shape with short numbers, and the default ones, wherever they fit as well."""
     _, start, _ = _coordinates(default)
@@ -334,7 +337,7 @@ def _tidy(
     return _build(default, names, theta) or default
 
 
-def _difference(shape: Shape, samples: Samples) -> Floats:
+def _difference(shape: Shape, samples: SampledPull) -> Floats:
     with np.errstate(all="ignore"):
         m = shape.multiplier(samples.log_ratio, samples.advantage, samples.context)
         off = np.abs(m - samples.pull) / np.maximum(1.0, np.abs(samples.pull))

@@ -41,9 +41,7 @@ def split(w: Array, advantage: Array, bottom: Array, top: Array) -> Partition:
     return Partition(~(kill | passing), kill, passing)
 
 
-def edges_of(
-    shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0
-) -> tuple[Array, Array]:
+def edges_of(shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array]:
     """The ratios (1 - low, 1 + high) by which a shape's samples are told apart.
 
     They are those of its band in `context`, as `Shape.band` has them, or of the reference band.

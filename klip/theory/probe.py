@@ -18,8 +18,8 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Context, Shape, load_module
-from klip.theory.blackbox import GRID, OLD, Floats, describe, open_box
-from klip.theory.findings import NOTHING, Finding, anchor, not_finite, of_batch, of_pull
+from klip.theory.blackbox import GRID, OLD, describe, open_box
+from klip.theory.findings import NOTHING, Finding, not_finite, of_batch, of_pull
 from klip.theory.fit import TOLERANCE, Match, compare, match
 from klip.theory.reduction import (
     TOKEN_SUM,
@@ -31,7 +31,8 @@ from klip.theory.reduction import (
     masked_leak,
     reduction_of,
 )
-from klip.theory.samples import ADVANTAGES, LOG_RATIOS, Samples, sample
+from klip.theory.samples import ADVANTAGES, LOG_RATIOS, SampledPull, sample
+from klip.theory.views import Floats, anchor
 
 if TYPE_CHECKING:
     from klip.theory.profile import Profile
@@ -174,7 +175,7 @@ NO_GRADIENT = (
 def _constant_length(question: Question) -> float:
     """The constant that token sums are divided by; 0 if there is none."""
     here = anchor(question.pull, TOLERANCE)
-    return 1 / here.constant if here.kind == "scale" and 0 < here.constant < 1 else 0.0
+    return 1 / here.constant if here.outcome == "scale" and 0 < here.constant < 1 else 0.0
 
 
 def _old_dependence(question: Question) -> tuple[bool, float]:
@@ -206,17 +207,17 @@ def _published(shape: Shape) -> Callable[[Floats, Floats], Floats]:
 
 
 def _but_for_scale(
-    question: Question, samples: Samples, tolerance: float, nearest: Match
+    question: Question, samples: SampledPull, tolerance: float, nearest: Match
 ) -> tuple[str, Match]:
     """What the loss would be but for its scale, its sign or the way round of its ratio."""
     here = anchor(question.pull, tolerance)
-    if here.kind not in ("scale", "flipped"):
+    if here.outcome != "scale":
         return "", nearest
     rescaled = match(samples.changed(samples.pull / here.constant), tolerance)
     if rescaled.exact and rescaled.shape:
         hint = f"; divided by {here.constant:.6g} it is exactly {rescaled}"
         return hint, compare(rescaled.shape, samples)
-    if here.kind == "flipped" and not samples.by_old:
+    if here.flipped and not samples.by_old:
         inverted = match(sample(lambda x, a, o: -question.pull(-x, a)), tolerance)
         if inverted.exact and inverted.shape:
             hint = f"; with the ratio the other way round it is exactly {inverted}"

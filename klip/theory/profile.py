@@ -23,9 +23,11 @@ from klip.shapes import (
 )
 from klip.theory.partition import edges_of, split
 from klip.theory.views import (
+    Anchor,
     Equilibrium,
     Floats,
     Pull,
+    anchor,
     equilibrium,
     first_zero,
     integral,
@@ -39,16 +41,6 @@ SIGNS = (1.0, -1.0)
 ADVANTAGES = (1.0, -1.0, 0.3, -0.3, 2.0, -2.0)
 EQUILIBRIUM_AT = (1.0, -1.0, 0.3, 2.0)
 TIGHT = 1e-7  # relative; a recovered pull carries its loss's own rounding
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """What m is at w = 1, where it should be A."""
-
-    outcome: Literal["exact", "gauge", "scale", "broken"]
-    """exact: A; gauge: A + c (no pull in expectation); scale: c*A; broken: anything else"""
-    constant: float
-    """the c of a gauge or a scale; 0 or 1 otherwise"""
 
 
 @dataclass(frozen=True)
@@ -178,16 +170,8 @@ def _around(places: list[float]) -> list[Floats]:
 
 
 def _anchor(pull: Pull) -> Anchor:
-    a = np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])
-    m = pull(np.zeros_like(a), a)
-    offset, factor = m - a, m / a
-    if np.all(np.abs(offset) <= TIGHT):
-        return Anchor("exact", 1.0)
-    if np.ptp(offset) <= TIGHT:
-        return Anchor("gauge", _round(offset.mean()))
-    if np.ptp(factor) <= TIGHT:
-        return Anchor("scale", _round(factor.mean()))
-    return Anchor("broken", 0.0)
+    here = anchor(pull, TIGHT)
+    return Anchor(here.outcome, _round(here.constant))
 
 
 def _restoring(pull: Pull, grid: Floats, a: float) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, Floats, call
+from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, call
+from klip.theory.views import Floats
 
 CLOSE = 1e-4
 LENGTHS = (6, 3, 6, 5)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from klip.shapes import Clip, ClipHigher, Shape, catalogue, parse
-from klip.theory.profile import Anchor, Jump, profile
+from klip.theory.profile import Jump, profile
+from klip.theory.views import Anchor
 
 MATRIX = json.loads((Path(__file__).parents[1] / "data" / "property_matrix.json").read_text())
 
