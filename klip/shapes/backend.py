@@ -208,7 +208,7 @@ def stop_gradient(x: Array) -> Array:
 
 
 def ratio(log_ratio: Array) -> Array:
-    """W = e^(log w), saturating at e^±20 so that squares stay finite.
+    """w = e^(log w), saturating at e^±20 so that squares stay finite.
 
     The saturation is of the value alone: differentiated, w moves with log w everywhere, so an
     objective's gradient and a multiplier written by hand agree beyond the limit too.
@@ -288,7 +288,7 @@ def _torch_exp() -> Any:
 
 
 def derivative(function: Callable[[Array], Array], x: Array) -> Array:
-    """D function / dx, elementwise, by the framework's own automatic differentiation."""
+    """d function / dx, elementwise, by the framework's own automatic differentiation."""
     return value_and_derivative(function, x)[1]
 
 

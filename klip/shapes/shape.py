@@ -98,7 +98,7 @@ class Shape(Region, abstract=True):
 
     @entry
     def effective_advantage(self, s: Sample) -> Array:
-        """M / w = A + beta/w: the advantage that the unconstrained surrogate would need."""
+        """m / w = A + beta/w: the advantage that the unconstrained surrogate would need."""
         return self.multiplier(s) / s.w
 
     @property

@@ -233,13 +233,13 @@ def numbers(value: Value, prefix: str = "") -> dict[str, Any]:
     >>> numbers(Clip(eps=ByAge(fresh=0.2)))
     {'eps.fresh': 0.2, 'eps.half_life': 4.0, 'eps.floor': 0.0}
     """
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for key, part in value.parameters.items():
         if isinstance(part, Value):
-            found |= numbers(part, f"{prefix}{key}.")
+            paths |= numbers(part, f"{prefix}{key}.")
         elif not isinstance(part, str):
-            found[prefix + key] = part
-    return found
+            paths[prefix + key] = part
+    return paths
 
 
 def with_numbers(value: V, new: Mapping[str, Any]) -> V:

@@ -118,7 +118,7 @@ class ASPO(Band):
 class TOPR(_Weighted):
     """m = A for good samples, min(w, 1) A for the others.
 
-    What is good is told by the advantage, or as published by the sign of the reward
+    The sign of the advantage tells which are good, or as published that of the reward
     (`sign="reward"`, which needs that context).
 
     >>> [float(TOPR().multiplier(3.0, a)) for a in (2.0, -2.0)]

@@ -44,7 +44,7 @@ def dead_regions(pull: Pull) -> list[tuple[float, tuple[float, float]]]:
 
     A gate that fades away has no such edge: 1e-3 before its zeros it is still almost zero.
     """
-    found = []
+    regions = []
     for a in (1.0, -1.0):
         distance = np.arange(1, 257) / 64.0
         dead = _dead(pull, -a * distance, a)
@@ -63,8 +63,8 @@ def dead_regions(pull: Pull) -> list[tuple[float, tuple[float, float]]]:
         end = distance[first + alive_again[0]] if alive_again.size else np.inf
         start = high if first else 0.0
         region = sorted((float(np.exp(-a * start)), float(np.exp(-a * end))))
-        found.append((a, (region[0], region[1])))
-    return found
+        regions.append((a, (region[0], region[1])))
+    return regions
 
 
 def _dead(pull: Pull, log_ratio: Floats, advantage: float) -> npt.NDArray[np.bool_]:
@@ -166,10 +166,8 @@ def not_finite(box: BlackBox, pull: Pull) -> Iterator[Finding]:
     for dtype, far in (("float64", 20.0), ("float32", 20.0), ("float64", 50.0)):
         for log_ratio in (far, -far):
             for advantage in (1.0, -1.0, 0.0):
-                out = call(
-                    box, np.where(here, log_ratio, 0.0), np.where(here, advantage, 0.5),
-                    dtype=dtype,
-                )  # fmt: skip
+                x, a = np.where(here, log_ratio, 0.0), np.where(here, advantage, 0.5)
+                out = call(box, x, a, dtype=dtype)
                 for what, values in (("gradient", out.gradient), ("value", out.value)):
                     if not np.all(np.isfinite(values)):
                         yield _not_finite(what, log_ratio, advantage, dtype)

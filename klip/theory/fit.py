@@ -61,15 +61,15 @@ def match(samples: SampledPull, tolerance: float = TOLERANCE) -> Match:
     if samples.pull.size == 0 or not np.any(samples.pull):
         return Match(None, "none", {}, 0.0, False, (1.0, 0.0), [])
     candidates = _candidates(samples.by_old)
-    found: list[_Fit] = []
+    fits: list[_Fit] = []
     for needy in (True, False):  # first those that the old log-prob may explain
-        if not any(fit.exact for fit in found):
+        if not any(fit.exact for fit in fits):
             some = [shape for shape in candidates if bool(shape.needs) == needy]
-            found += [_fit(shape, samples, tolerance) for shape in some]
-    if not any(fit.exact for fit in found):
-        found += _sums(candidates, samples, tolerance)
-    exact = [fit for fit in found if fit.exact]
-    best = min(exact, key=lambda f: f.odd) if exact else min(found, key=lambda f: f.distance)
+            fits += [_fit(shape, samples, tolerance) for shape in some]
+    if not any(fit.exact for fit in fits):
+        fits += _sums(candidates, samples, tolerance)
+    exact = [fit for fit in fits if fit.exact]
+    best = min(exact, key=lambda f: f.odd) if exact else min(fits, key=lambda f: f.distance)
     same = [f.shape for f in exact if f is not best and _same(f.shape, best.shape)]
     return compare(best.shape, samples, best.exact, [str(shape) for shape in same])
 
@@ -106,7 +106,7 @@ def _candidates(by_old: bool) -> list[Shape]:
 
 def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> list[_Fit]:
     """Shape + penalty. At A = 0 the penalty stands alone, so it is fitted there and taken off."""
-    found = []
+    fits = []
     idle = samples.at(samples.advantage == 0)
     if not np.any(np.abs(idle.pull) > tolerance):
         return []
@@ -118,8 +118,8 @@ def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> li
         rest = samples.changed(samples.pull - beta)
         for shape in (shape for shape in candidates if not isinstance(shape, Penalty)):
             base = _fit(shape, rest, tolerance)
-            found.append(_judge(base.shape + fit.shape, base.odd + 1, samples, tolerance))
-    return found
+            fits.append(_judge(base.shape + fit.shape, base.odd + 1, samples, tolerance))
+    return fits
 
 
 def _fit(default: Shape, samples: SampledPull, tolerance: float) -> _Fit:
@@ -230,7 +230,7 @@ def _crossings(
     shape: Shape, names: list[str], theta: Floats, i: int, samples: SampledPull
 ) -> Floats:
     """Values of a parameter at which the shape itself jumps where the pull does."""
-    found = []
+    values = []
     for jump in samples.jumps[:FEATURES]:
         here = points_only(jump[None])
         low, high = 1e-5, 1e2
@@ -243,8 +243,8 @@ def _crossings(
                 break
             low, high = rows[step, i], rows[step + 1, i]
         else:
-            found.append((low + high) / 2)
-    return np.array(found)
+            values.append((low + high) / 2)
+    return np.array(values)
 
 
 def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
@@ -256,9 +256,13 @@ def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _polish(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull,
+    shape: Shape,
+    names: list[str],
+    theta: Floats,
+    least: Floats,
+    samples: SampledPull,
     free: npt.NDArray[np.bool_],
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Least squares from there, in the free parameters."""
 
     def full(x: Floats) -> Floats:
@@ -276,15 +280,14 @@ def _polish(
         return change
 
     def descend(x: Floats, precision: float, steps: int) -> Any:
-        return least_squares(
-            residuals, x, slopes, (least[free], np.inf), x_scale=np.maximum(np.abs(x), 0.01),
-            ftol=precision, xtol=precision, gtol=precision, max_nfev=steps,
-        )  # fmt: skip
+        bounds, scale = (least[free], np.inf), np.maximum(np.abs(x), 0.01)
+        ends = dict.fromkeys(("ftol", "xtol", "gtol"), precision)
+        return least_squares(residuals, x, slopes, bounds, x_scale=scale, max_nfev=steps, **ends)
 
-    found = descend(theta[free], 1e-3, 10)
-    if found.cost < 1e-3 * samples.pull.size:  # it may be this shape
-        found = descend(found.x, 1e-15, 30)
-    polished = full(found.x).ravel()
+    solution = descend(theta[free], 1e-3, 10)
+    if solution.cost < 1e-3 * samples.pull.size:  # it may be this shape
+        solution = descend(solution.x, 1e-15, 30)
+    polished = full(solution.x).ravel()
     if _build(shape, names, polished) is None:
         return theta
     both = np.stack([theta, polished])
@@ -323,8 +326,8 @@ def _tidy(
     def largest(row: Floats) -> float:
         return float(np.abs(_residuals(default, names, row[None], samples)).max())
 
-    found = largest(theta) if names else 0.0
-    allowed = max(2 * found, 1e-8) if found < tolerance else found
+    reached = largest(theta) if names else 0.0
+    allowed = max(2 * reached, 1e-8) if reached < tolerance else reached
     for i in range(len(names)):
         plain = (start[i], 0.0, 1.0)
         for value in (*plain, *(round(theta[i], digits) for digits in (2, 3, 4, 6, 9, 12))):

@@ -233,11 +233,11 @@ def _kinks(pull: Pull, a: float, breaks: list[tuple[float, float]]) -> list[floa
         rows = np.arange(best.size)
         left, right = starts[best, rows], ends[best, rows]
     change, scale = bend(left, right)
-    found: list[float] = []
+    places: list[float] = []
     for place in (left + right)[change > 1e-2 * scale] / 2:
-        if not found or place - found[-1] > 1e-3:
-            found.append(float(place))
-    return found
+        if not places or place - places[-1] > 1e-3:
+            places.append(float(place))
+    return places
 
 
 def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats]) -> bool:
@@ -289,7 +289,7 @@ def _limits(
 
 def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) -> dict[str, bool]:
     x, a = (v.ravel() for v in np.meshgrid(np.linspace(-50, 50, 101), [-2.0, -1.0, 0.0, 1.0, 2.0]))
-    found = {"float64": bool(np.all(np.isfinite(pull(x, a))))}
+    by_dtype = {"float64": bool(np.all(np.isfinite(pull(x, a))))}
     if shape is not None:
         import jax.numpy as jnp
 
@@ -299,8 +299,8 @@ def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) 
             m = shape.multiplier(
                 jnp.asarray(x, dtype=dtype), jnp.asarray(a, dtype=dtype), Context(**given)
             )
-            found[dtype] = bool(jnp.all(jnp.isfinite(m)))
-    return found
+            by_dtype[dtype] = bool(jnp.all(jnp.isfinite(m)))
+    return by_dtype
 
 
 def _conformance(shape: Shape, grid: Floats, context: Mapping[str, Any] | None) -> float | None:
