@@ -70,7 +70,7 @@ from klip.shapes.penalties import (
 )
 from klip.shapes.region import Feedback, Region
 from klip.shapes.sample import Sample
-from klip.shapes.shape import REFERENCE_BAND, Band, Penalty, Shape
+from klip.shapes.shape import REFERENCE_BAND, Band, Edges, Penalty, Shape
 from klip.shapes.soft import (
     ANO,
     P3O,

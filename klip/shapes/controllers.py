@@ -65,7 +65,6 @@ class AdaptiveKL(_Coefficient):
     [2.0, 1.0, 0.5]
     """
 
-    name = "adaptive-kl"
     number = "49"
     reference = "Schulman et al. 2017, arXiv:1707.06347"
 
@@ -92,7 +91,6 @@ class ProportionalKL(_Coefficient):
     1.1
     """
 
-    name = "proportional-kl"
     number = "49"
     reference = "Ziegler et al. 2019, arXiv:1909.08593"
 
@@ -113,7 +111,6 @@ class DualAscent(_Coefficient):
     2.0
     """
 
-    name = "dual-ascent"
     number = "49"
     reference = "KLip-PPO, figure of PPO-KL, step 7"
 
@@ -131,7 +128,6 @@ class ESPO(Controller):
     True
     """
 
-    name = "espo"
     number = "17"
     reference = "Sun et al. 2022, arXiv:2202.00079"
 

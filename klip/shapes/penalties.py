@@ -119,7 +119,6 @@ class KL(_KLPenalty):
     0.5
     """
 
-    name = "kl"
     number = "45"
     reference = PPO
 
@@ -205,7 +204,6 @@ class Chi2(FDivergence):
     -4.6708
     """
 
-    name = "chi2"
     number = "55"
     reference = "fRPO; chi-squared"
 
@@ -224,7 +222,6 @@ class Hellinger2(FDivergence):
     -0.5348
     """
 
-    name = "hellinger2"
     number = "55"
     reference = "fRPO; squared Hellinger"
 
@@ -263,7 +260,6 @@ class SPMA(Shape):
     0.3513
     """
 
-    name = "spma"
     number = "51"
     family = "log space"
     reference = "arXiv:2411.12042"
@@ -307,7 +303,6 @@ class SPPO(Shape):
     [2.0, 0.0]
     """
 
-    name = "sppo"
     number = "52"
     family = "log space"
     reference = "arXiv:2108.05828"
@@ -331,7 +326,6 @@ class Kimi(Shape):
     1.5
     """
 
-    name = "kimi"
     number = "54"
     family = "log space"
     reference = "Kimi k1.5, arXiv:2501.12599; DRO; OPMD"

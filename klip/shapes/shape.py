@@ -20,7 +20,10 @@ from klip.shapes.region import Region, State
 from klip.shapes.sample import Sample
 from klip.shapes.value import Parameter, ParameterError, Value, entry, parameter
 
-REFERENCE_BAND = (0.8, 1.2)
+Edges = tuple[Array, Array]
+"""The least and the largest ratio of a band."""
+
+REFERENCE_BAND: Edges = (0.8, 1.2)
 """The edges by which samples are told apart where a shape has no band of its own."""
 
 
@@ -191,7 +194,7 @@ class Band(Shape, abstract=True):
         super().__post_init__()
 
     @property
-    def edges(self) -> tuple[Array, Array]:
+    def edges(self) -> Edges:
         """The ratios 1 - low and 1 + high."""
         low = self.eps if self.low is None else self.low
         high = self.eps if self.high is None else self.high

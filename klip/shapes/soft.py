@@ -149,7 +149,6 @@ class SPO(Shape):
     -3.6991
     """
 
-    name = "spo"
     number = "18"
     family = "rollback"
     reference = "Xie et al. 2025, arXiv:2401.16025; CFPO, arXiv:2601.22801"
@@ -171,7 +170,6 @@ class PSPO(Shape):
     0.9
     """
 
-    name = "pspo"
     number = "19"
     family = "soft clip"
     reference = "Dwyer et al. 2025, arXiv:2509.21282"
@@ -251,7 +249,6 @@ class SAPO(_Saturating):
     -1.4714
     """
 
-    name = "sapo"
     number = "22"
     reference = "Qwen, arXiv:2511.20347"
 
@@ -306,7 +303,6 @@ class ANO(Shape):
     [1.0, -2.173]
     """
 
-    name = "ano"
     number = "25"
     family = "rollback"
     reference = "Redescending gain fields, arXiv:2605.02320"

@@ -20,7 +20,7 @@ from klip.shapes.backend import (
 from klip.shapes.context import NO_CONTEXT, Context
 from klip.shapes.hard import PerSample, smaller_pull
 from klip.shapes.sample import Sample
-from klip.shapes.shape import Band, Shape
+from klip.shapes.shape import Band, Edges, Shape
 from klip.shapes.soft import Ramp
 from klip.shapes.thresholds import ByAge, ByPosition
 from klip.shapes.value import Parameter, parameter
@@ -100,7 +100,6 @@ class TrulyPPO(_StateRegion):
     5.0
     """
 
-    name = "truly-ppo"
     number = "15"
     reference = TRULY
 
@@ -171,7 +170,6 @@ class TRGPPO(_BernoulliRegion):
     [1.234, 0.0]
     """
 
-    name = "trgppo"
     number = "16"
     reference = "Wang et al. 2019, arXiv:1901.10314"
 
@@ -225,7 +223,6 @@ class DCPO(Band):
     [2.46, 0.0]
     """
 
-    name = "dcpo"
     number = "32"
     family = "old probability"
     reference = "arXiv:2509.02333"
@@ -244,7 +241,7 @@ class DCPO(Band):
         clipped = smaller_pull(s, *self._range(s))
         return where(s.advantage < 0, maximum(clipped, self.cap * s.advantage), clipped)
 
-    def _range(self, s: Sample) -> tuple[Array, Array]:
+    def _range(self, s: Sample) -> Edges:
         q = maximum(exp(s.old_log_prob), TINY)
         bottom, top = self.edges
         lower = 0.5 + 0.5 * sqrt(maximum(1 - 4 * (1 - bottom) / q, 0.0))

@@ -38,7 +38,6 @@ class CISPO(_Weighted):
     5.0
     """
 
-    name = "cispo"
     number = "29"
     reference = "MiniMax-M1, arXiv:2506.13585; ScaleRL, arXiv:2510.13786"
 
@@ -57,7 +56,6 @@ class TIS(_Weighted):
     1.0
     """
 
-    name = "tis"
     number = "30"
     reference = "V-trace, arXiv:1802.01561; AIPO, arXiv:2505.24034"
 
@@ -75,7 +73,6 @@ class GPPO(Band):
     1.28
     """
 
-    name = "gppo"
     number = "33"
     family = "weight"
     reference = "arXiv:2508.07629"
@@ -102,7 +99,6 @@ class ASPO(Band):
     3.0
     """
 
-    name = "aspo"
     number = "35"
     family = "weight"
     reference = "arXiv:2510.06062"
@@ -125,7 +121,6 @@ class TOPR(_Weighted):
     [2.0, -2.0]
     """
 
-    name = "topr"
     number = "36"
     reference = "arXiv:2503.14286"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klip.shapes import NO_CONTEXT, REFERENCE_BAND, Array, Context, Shape, ratio
+from klip.shapes import NO_CONTEXT, REFERENCE_BAND, Array, Context, Edges, Shape, ratio
 
 
 class Partition(NamedTuple):
@@ -41,7 +41,7 @@ def split(w: Array, advantage: Array, bottom: Array, top: Array) -> Partition:
     return Partition(~(kill | passing), kill, passing)
 
 
-def edges_of(shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array]:
+def edges_of(shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0) -> Edges:
     """The ratios (1 - low, 1 + high) by which a shape's samples are told apart.
 
     They are those of its band in `context`, as `Shape.band` has them, or of the reference band.

@@ -22,7 +22,6 @@ class OPSM(Gate):
     [[0.0, 0.0], [1.0, 1.0]]
     """
 
-    name = "opsm"
     number = "65"
     reference = "off-policy sequence masking, DeepSeek-V3.2; TRL, slime, Trinity"
     requires = ("mask",)

@@ -34,7 +34,6 @@ class ReferenceKL(Penalty):
     weighted-k3 -0.5
     """
 
-    name = "reference-kl"
     number = "56"
     family = "KL penalty"
     reference = "GRPO, arXiv:2402.03300; DeepSeek-V3.2"
