@@ -23,6 +23,12 @@ _CSS = f"""
 """
 
 
+_KEY = (
+    f'<div><span style="color: {style.POSITIVE}">A = 1</span>, '
+    f'<span style="color: {style.NEGATIVE}">A = -1</span>; dashed: wA</div>'
+)
+
+
 def notebook(region: Region) -> str:
     """HTML that needs nothing else: what a region is called, what it computes, how it looks.
 
@@ -42,6 +48,6 @@ def notebook(region: Region) -> str:
 
 def _picture(region: Region) -> str:
     try:
-        return sketch(region.initial)
+        return sketch(region.initial) + _KEY
     except (KlipError, ArithmeticError, ValueError) as error:  # a shape is anybody's code
         return f"<div>It has no picture: {html.escape(str(error))}</div>"

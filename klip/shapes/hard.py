@@ -73,11 +73,12 @@ class _MinClip(Band, abstract=True):
     def evaluate(self, s: Sample) -> tuple[Array, Array]:
         """As defined, in a third of the passes over memory, for the shape that is used most.
 
-        The `min` takes its second argument on the kill set, where the slope of the clip is 0. The
-        tests hold this to `multiplier`, bit for bit.
+        On the kill set the `min` takes its second argument, which stays at the edge; elsewhere it
+        is wA. The tests hold this to `multiplier` and `objective`, bit for bit.
         """
-        killed, pull = self.killed(s), s.w * s.advantage
-        return where(killed, 0.0, pull), where(killed, clip(s.w, *self.edges) * s.advantage, pull)
+        (bottom, top), killed, pull = self.edges, self.killed(s), s.w * s.advantage
+        edge = where(s.advantage > 0, top, bottom, like=s.w)
+        return where(killed, 0.0, pull), where(killed, edge * s.advantage, pull)
 
 
 @dataclass(frozen=True)
