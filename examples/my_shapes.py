@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from klip.shapes import Parameter, Shape, parameter, ratio, where
+from klip.shapes import Parameter, Shape, parameter, where
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,6 @@ class Cauchy(Shape):
 
     scale: Parameter = parameter(0.3, above=0)
 
-    def multiplier(self, log_ratio, advantage, context):
-        w = ratio(log_ratio)
-        gate = 1 / (1 + ((w - 1) / self.scale) ** 2)
-        return w * advantage * where((w - 1) * advantage > 0, gate, 1.0)
+    def multiplier(self, s):
+        gate = 1 / (1 + ((s.w - 1) / self.scale) ** 2)
+        return s.w * s.advantage * where((s.w - 1) * s.advantage > 0, gate, 1.0)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from klip.errors import KlipError
-from klip.shapes import CONTEXT_FIELDS, Controller, Gate, Penalty, Shape, parse
+from klip.shapes import CONTEXT_FIELDS, Gate, Penalty, Region, Shape, parse
 from klip.tokens.levels import GeometricMean, Level, sequence_mean, sequence_sum, token
 
 
-def given_shape(shape: str | Shape, trainer: str, fields: Iterable[str]) -> Shape:
+def given_shape(shape: str | Region, trainer: str, fields: Iterable[str]) -> Shape:
     """The shape that `shape` is or spells, if `trainer` can give it what it needs.
 
     `fields` are the context fields that reach the loss in that trainer.
@@ -25,18 +25,18 @@ def given_shape(shape: str | Shape, trainer: str, fields: Iterable[str]) -> Shap
     klip.errors.KlipError: age-conditioned needs age (how many updates old the sample is), which ...
     """
     value = parse(shape) if isinstance(shape, str) else shape
-    if isinstance(value, Controller):
-        raise KlipError(
-            f"{value.name} adapts between updates, and {trainer} keeps no state for it: give a "
-            "shape with a fixed coefficient, such as kl-k3(b=1)"
-        )
-    if not isinstance(value, Shape):
+    if not isinstance(value, Region):
         raise KlipError(
             f"shape={value!r} must be a shape or its spelling, such as 'clip(eps=0.2)'; "
             "`klip shapes` lists them"
         )
-    check_fields((value,), trainer, fields)
-    return value
+    if value.adapts:
+        raise KlipError(
+            f"{value.name} adapts between updates, and {trainer} keeps no state for it: give a "
+            "shape with a fixed coefficient, such as kl-k3(b=1)"
+        )
+    check_fields((value.initial,), trainer, fields)
+    return value.initial
 
 
 def check_fields(

@@ -26,9 +26,9 @@ from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import (
     Array,
-    Context,
     Gate,
     Parameter,
+    Sample,
     Shape,
     exp,
     minimum,
@@ -37,7 +37,6 @@ from klip.shapes import (
     where,
 )
 from klip.shapes.backend import native_exp
-from klip.shapes.context import NO_CONTEXT
 from klip.tokens import (
     Denominator,
     Diagnostics,
@@ -135,7 +134,7 @@ class _Weight(Gate):
 
     value: Parameter = parameter(1.0)
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+    def weight(self, s: Sample) -> Array:
         return self.value
 
 
@@ -159,26 +158,26 @@ def _metrics(seen: Diagnostics) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class IPO(
-    Shape, number="31b", family="old probability", requires=["old_log_prob"],
-    reference="prime-rl's default loss",
-):  # fmt: skip
+class IPO(Shape):
     """m = min(w, cap) A unless the probability moved by more than eps, either way: then 0.
 
     prime-rl's own default as a shape, to start from: "klip.adapters.prime_rl:IPO(eps=0.3)".
 
+    >>> from klip.shapes import Context
     >>> likely = Context(old_log_prob=-0.6931)
     >>> [round(float(IPO(eps=0.3).multiplier(x, 1.0, likely)), 3) for x in (0.2, 0.5)]
     [1.221, 0.0]
     """
 
+    number = "31b"
+    family = "old probability"
+    reference = "prime-rl's default loss"
+    requires = ("old_log_prob",)
+
     eps: Parameter = parameter(0.3, above=0)
     cap: Parameter = parameter(1e4, at_least=1)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
-        moved = exp(context.old_log_prob) * (w - 1)
+    def multiplier(self, s: Sample) -> Array:
+        moved = exp(s.old_log_prob) * (s.w - 1)
         far = (moved > self.eps) | (moved < -self.eps)
-        return where(far, 0.0, minimum(w, self.cap) * advantage)
+        return where(far, 0.0, minimum(s.w, self.cap) * s.advantage)

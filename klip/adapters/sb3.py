@@ -29,7 +29,7 @@ from torch.nn.utils import clip_grad_norm_
 from klip.adapters.common import given_shape
 from klip.adapters.samples import policy_loss, together
 from klip.errors import KlipError
-from klip.shapes import Band, Context, Controller, Feedback, Gated, Shape, Sum, parse, ratio
+from klip.shapes import Band, Context, Feedback, Region, Shape, parse, ratio
 from klip.shapes.value import is_number
 from klip.tokens import Diagnostics
 
@@ -64,17 +64,16 @@ class KlipPPO(PPO):
 
     def _setup_model(self) -> None:
         value = parse(self.shape) if isinstance(self.shape, str) else self.shape
-        steered = value if isinstance(value, Controller) else Controller(value)
-        start = given_shape(steered.shape_at(steered.init()), TRAINER, FIELDS)
+        start = given_shape(value.initial if isinstance(value, Region) else value, TRAINER, FIELDS)
         if "old_log_prob" in start.needs and isinstance(self.action_space, spaces.Box):
             raise KlipError(
                 f"{start.name} needs the probability of an action, and in {self.action_space} "
                 "actions have densities: choose a shape of the ratio, such as clip or spo"
             )
         self.clip_range: Any = _clip_range(self.clip_range, start)
-        self.shape, self._controller = _spelled(value), steered
-        if self.shape_state.keys() != steered.init().keys():
-            self.shape_state = _numbers(steered.init())
+        self.shape, self._region = _spelled(value), value
+        if self.shape_state.keys() != value.init().keys():
+            self.shape_state = _numbers(value.init())
         super()._setup_model()
         if train_fingerprint() != FOLLOWED:
             warnings.warn(
@@ -92,15 +91,15 @@ class KlipPPO(PPO):
 
     def _excluded_save_params(self) -> list[str]:
         """Leave out what follows from the shape's spelling."""
-        return [*super()._excluded_save_params(), "_controller", "clip_range"]
+        return [*super()._excluded_save_params(), "_region", "clip_range"]
 
     def train(self) -> None:
         """Epochs of minibatches over the rollout; the policy gradient is the shape's multiplier."""
-        policy, controller = self.policy, self._controller
+        policy, region = self.policy, self._region
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
-        shape = controller.shape_at(self.shape_state)
-        adapts, asks_kl = type(controller) is not Controller, uses_kl(shape)
+        shape = region.shape_at(self.shape_state)
+        adapts, asks_kl = region.adapts, uses_kl(shape)
         rollout = Rollout(policy) if adapts or asks_kl else None
         value_clip = self.clip_range_vf
         if value_clip is not None:
@@ -124,12 +123,12 @@ class KlipPPO(PPO):
             self._n_updates += 1
             if adapts:
                 moved = Feedback(ratio_deviation=_deviation(steps[begun:]))
-                ended = ended or bool(controller.stop(self.shape_state, moved))
+                ended = ended or bool(region.stop(self.shape_state, moved))
             if ended:
                 break
         if adapts and rollout is not None:
             found = self._feedback(rollout)
-            self.shape_state = _numbers(controller.update(self.shape_state, found))
+            self.shape_state = _numbers(region.update(self.shape_state, found))
         self._log(steps, begun, value_clip)
 
     def _step(
@@ -202,7 +201,7 @@ class KlipPPO(PPO):
         }
         if hasattr(self.policy, "log_std"):
             rows["std"] = torch.exp(self.policy.log_std).mean().item()
-        if (eps := _eps(self._controller.shape)) is not None:
+        if (eps := _eps(self._region.initial)) is not None:
             rows["clip_range"] = eps
         if value_clip is not None:
             rows["clip_range_vf"] = value_clip
@@ -279,9 +278,9 @@ def train_fingerprint() -> str:
 
 def _eps(shape: Shape) -> float | None:
     """The one radius of the shape's band, if that is a number."""
-    while isinstance(shape, (Gated, Sum)):
-        shape = shape.shape
-    return shape.eps if isinstance(shape, Band) and is_number(shape.eps) else None
+    radii = {part.eps for part in shape.parts() if isinstance(part, Band)}
+    eps = radii.pop() if len(radii) == 1 else None
+    return eps if is_number(eps) else None
 
 
 def _clip_range(given: Any, shape: Shape) -> float:

@@ -25,9 +25,8 @@ from verl.workers.config import ActorConfig, PolicyLossConfig
 from klip.adapters.common import named_level
 from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
-from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Gate, Parameter, numbers
+from klip.shapes import LOG_RATIO_LIMIT, Array, Gate, Parameter, Sample, numbers
 from klip.shapes.backend import native_exp
-from klip.shapes.context import NO_CONTEXT
 from klip.tokens import Diagnostics, GeometricMean, token_loss
 
 METRICS = (
@@ -90,12 +89,14 @@ register_policy_loss("klip")(policy_loss)
 
 
 @dataclass(frozen=True)
-class RolloutWeights(Gate, family="gate", reference="verl's algorithm.rollout_correction"):
+class RolloutWeights(Gate):
     """c = rollout_is_weights `[B, T]`: what verl multiplies every one of its own losses by."""
+
+    reference = "verl's algorithm.rollout_correction"
 
     c: Parameter
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+    def weight(self, s: Sample) -> Array:
         return self.c
 
 

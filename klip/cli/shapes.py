@@ -11,7 +11,7 @@ from rich.table import Table
 
 from klip.cli.common import Json, Output, console, escape, print_json
 from klip.errors import KlipError
-from klip.shapes import Controller, Gate, Shape, Threshold, Value, catalogue, parse_shape
+from klip.shapes import Controller, Gate, Shape, Threshold, Value, catalogue, parse
 
 ShapeName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE")]
 ShapeNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE...")]
@@ -24,14 +24,14 @@ Given = Annotated[
 def shapes(as_json: Json = False) -> None:
     """The catalogue: every shipped shape, controller, gate and threshold."""
     kinds = {"shapes": (Shape, Controller), "gates": (Gate,), "thresholds": (Threshold,)}
-    found: dict[str, list[dict[str, Any]]] = {
+    listed: dict[str, list[dict[str, Any]]] = {
         title: [_entry(cls) for kind in parts for cls in catalogue(kind).values()]
         for title, parts in kinds.items()
     }
     if as_json:
-        return print_json(found)
+        return print_json(listed)
     out = console()
-    for title, entries in found.items():
+    for title, entries in listed.items():
         table = Table(title=f"{title} ({len(entries)})", title_justify="left", box=None)
         for column in ("", "name", "parameters", "formula", "needs", "reference"):
             table.add_column(column, overflow="fold", no_wrap=column in ("", "name"))
@@ -70,7 +70,7 @@ def show(
 
     if upto <= 1:
         raise KlipError(f"--upto {upto} leaves nothing beyond w = 1 to see: give more than 1")
-    chosen = [parse_shape(name) for name in names]
+    chosen = [parse(name).initial for name in names]
     path = output or Path("-".join(s.name for s in chosen)[:80] + ".png")
     save(show(chosen, context=_context(context), eps=eps, ratios=(0.0, upto)), path)
     print(f"wrote {path}")
@@ -80,7 +80,7 @@ def profile(name: ShapeName, as_json: Json = False, context: Given = ()) -> None
     """The properties of a shape: anchor, drift, sign, bounds, jumps, equilibrium, and more."""
     from klip.theory.profile import profile
 
-    shape, given = parse_shape(name), _context(context)
+    shape, given = parse(name).initial, _context(context)
     properties = profile(shape, given).as_dict()
     if as_json:
         return print_json({"shape": str(shape), "context": dict(given), **properties})
@@ -107,23 +107,23 @@ def probe(
     from klip.report.show import probe_picture, save
     from klip.theory.probe import load_loss, probe
 
-    found = probe(configured(load_loss(loss), settings))
+    probed = probe(configured(load_loss(loss), settings))
     if output is not None:
-        save(probe_picture(found.points(), found.match.shape, loss), output)
+        save(probe_picture(probed.points(), probed.match.shape, loss), output)
     if as_json:
-        return print_json(found.as_dict())
+        return print_json(probed.as_dict())
     out = console()
-    match, where = found.match, found.match.where
+    match, where = probed.match, probed.match.where
     kind = "is" if match.exact else "is none of the catalogue; the nearest is"
-    out.print(f"{loss} ({found.framework}, {found.reduction}) {kind} [bold]{match.shape}[/]")
+    out.print(f"{loss} ({probed.framework}, {probed.reduction}) {kind} [bold]{match.shape}[/]")
     out.print(f"largest difference {match.max_difference:.3g} at w={where[0]:.4g}, A={where[1]:g}")
     if match.equivalents:
         out.print(f"the same function as {', '.join(match.equivalents)}")
-    out.print(_properties("its own profile", found.profile.as_dict()))
-    for finding in found.findings:
+    out.print(_properties("its own profile", probed.profile.as_dict()))
+    for finding in probed.findings:
         colour = "dim" if finding.by_design else "bold red"
         out.print(f"[{colour}]{finding.code}[/]: {escape(finding.message)}")
-    out.print("" if found.findings else "nothing looks wrong")
+    out.print("" if probed.findings else "nothing looks wrong")
     if output is not None:
         print(f"wrote {output}")
 
@@ -151,8 +151,8 @@ def verify(as_json: Json = False, samples: int = 1 << 20, seed: int = 0) -> int:
         table.add_column(column, justify="right" if column in ("samples", "measured") else "left")
     for check in certificate.checks:
         mark = "[green]ok[/]" if check.ok else "[bold red]NO[/]"
-        table.add_row(mark, check.name, f"{check.samples:,}", f"{check.measured:.3g}",
-                      f"{check.bound:g}")  # fmt: skip
+        numbers = (f"{check.samples:,}", f"{check.measured:.3g}", f"{check.bound:g}")
+        table.add_row(mark, check.name, *numbers)
     out.print(table)
     passed = sum(check.ok for check in certificate.checks)
     out.print(f"{passed} of {len(certificate.checks)} checks hold")
@@ -174,7 +174,6 @@ def figures(output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("figur
 
 def _entry(cls: type[Value]) -> dict[str, Any]:
     value = cls()
-    formula = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     return {
         "name": cls.name,
         "family": cls.family,
@@ -184,7 +183,7 @@ def _entry(cls: type[Value]) -> dict[str, Any]:
         "needs": sorted(value.needs),
         "reference": cls.reference,
         "number": cls.number,
-        "formula": formula,
+        "formula": value.formula,
     }
 
 

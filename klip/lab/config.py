@@ -11,7 +11,7 @@ from typing import Any
 from klip.errors import KlipError
 from klip.lab.addition import completion_length, prompt_length
 from klip.runs import LONGEST_NAME, config_id
-from klip.shapes import Controller, parse
+from klip.shapes import parse
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def check(c: Config) -> None:
     klip.errors.KlipError: minibatches=7 must divide the 512 completions of an iteration
     """
     shape = parse(c.shape)
-    if isinstance(shape, Controller):
+    if shape.adapts:
         raise KlipError(
             f"{c.shape} is a controller, which needs the KL of a whole update: give a shape"
         )

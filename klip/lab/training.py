@@ -25,7 +25,7 @@ from klip.lab.model import Model, generate, mask_of, score
 from klip.lab.samples import Sample
 from klip.lab.warmup import Arrays, encoded, held_out_accuracy, rewards, set_weights, weights_of
 from klip.ppo.random import stream
-from klip.shapes import Context, Shape, parse
+from klip.shapes import Context, parse
 from klip.tokens import (
     TokenLoss,
     after_marker,
@@ -69,9 +69,7 @@ class Run:
     """A run between two iterations."""
 
     def __init__(self, c: Config, model: Model) -> None:
-        shape = parse(c.shape)
-        assert isinstance(shape, Shape)  # klip.lab.config.check has seen to it
-        self.config, self.shape, self.model = c, shape, model
+        self.config, self.shape, self.model = c, parse(c.shape).initial, model
         self.optimiser = torch.optim.Adam(model.parameters(), lr=c.learning_rate)
         self.buffer: list[Batch] = []
         self.iteration = 0

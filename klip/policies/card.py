@@ -124,8 +124,7 @@ def _shape(text: str) -> str:
         value = parse(text)
     except KlipError:
         return f"{escape(text)}: not a shape that this version of Klip knows."
-    formula = (type(value).__doc__ or "").split("\n\n")[0]
-    return f"{escape(text)}\n\n```text\n{' '.join(formula.split())}\n```"
+    return f"{escape(text)}\n\n```text\n{value.formula}\n```"
 
 
 def _returns(trained: Trained, result: Evaluation | None) -> str:

@@ -30,7 +30,7 @@ from klip.ppo.divergence import bad_action, bad_step, diagnosis, not_finite
 from klip.ppo.normalise import Moments, RewardScale, normalise
 from klip.ppo.random import episode_seed, stream
 from klip.ppo.update import Learner, Outcome, epochs, optimiser
-from klip.shapes import Controller, Shape, numbers, parse, structure
+from klip.shapes import Region, numbers, parse, structure
 from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes
 
 Metrics = dict[str, Any]
@@ -47,7 +47,7 @@ class Run:
     """One run's own state between iterations."""
 
     config: Config
-    value: Shape | Controller
+    value: Region
     learner: Learner
     controller: dict[str, Any]
     iteration: int = 0
@@ -98,8 +98,7 @@ class Cohort:
     def _start(self, c: Config) -> Run:
         vector = jax.numpy.asarray(policy.initial(self.layout, c.seed, c.log_std))
         value = parse(c.shape)
-        state = value.init() if isinstance(value, Controller) else {}
-        controller = {k: jax.numpy.asarray(v, dtype="float32") for k, v in state.items()}
+        controller = {k: jax.numpy.asarray(v, dtype="float32") for k, v in value.init().items()}
         return Run(c, value, Learner(vector, optimiser(c).init(vector)), controller)
 
     # -- one iteration, in the order in which it happens --------------------------------------

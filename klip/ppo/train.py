@@ -13,7 +13,7 @@ from klip.ppo.config import Config, config
 from klip.ppo.interruption import Interruption
 from klip.ppo.workers import cohorts, cores_for, run_here
 from klip.runs import Damaged, read_run
-from klip.shapes import Controller, Shape
+from klip.shapes import Region
 
 Listener = Callable[[Progress], None]
 
@@ -34,7 +34,7 @@ class Result:
 
 def plan(
     task: str,
-    shapes: Sequence[str | Shape | Controller] = ("clip",),
+    shapes: Sequence[str | Region] = ("clip",),
     seeds: int | Iterable[int] = 5,
     **fields: Any,
 ) -> list[Config]:
@@ -52,7 +52,7 @@ def plan(
 
 def train(
     task: str,
-    shapes: Sequence[str | Shape | Controller] = ("clip",),
+    shapes: Sequence[str | Region] = ("clip",),
     seeds: int | Iterable[int] = 5,
     *,
     workers: int | None = None,

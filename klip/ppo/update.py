@@ -27,7 +27,7 @@ from klip.ppo.diagnostics import (
     reduce_sums,
 )
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
-from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Controller, Feedback, Shape, with_numbers
+from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Feedback, Region, Shape, with_numbers
 from klip.theory.partition import edges_of
 
 Arrays = dict[str, Array]
@@ -109,7 +109,7 @@ def _nothing(batch: int, state: State, order: Array) -> tuple[State, Seen]:
 
 @functools.lru_cache(maxsize=64)
 def epochs(
-    layout: Layout, c: Config, template: Shape | Controller, names: tuple[str, ...]
+    layout: Layout, c: Config, template: Region, names: tuple[str, ...]
 ) -> Callable[..., Outcome]:
     """The compiled update for one structure of shape; its numbers are arguments.
 
@@ -199,14 +199,14 @@ def epochs(
     ) -> Outcome:  # fmt: skip
         """`orders` is `[epochs, N]`, a permutation each."""
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
-        shape = value.shape_at(controller) if isinstance(value, Controller) else value
+        shape = value.shape_at(controller)
 
         def run(state: State, order: Array) -> tuple[State, Seen]:
             return epoch(state, shape, lr, step, batch, order)
 
         def body(carry: Any, order: Array) -> Any:
             state, stopped, sets = carry
-            if isinstance(value, Controller):
+            if value.adapts:
                 skip = functools.partial(_nothing, c.batch)
                 state, seen = jax.lax.cond(stopped, skip, run, state, order)
                 feedback = Feedback(ratio_deviation=seen.sums.ratio_deviation / seen.sums.count)
@@ -225,7 +225,7 @@ def epochs(
         if c.per_epoch:
             metrics |= {f"epoch.{k}": v for k, v in jax.vmap(Sums.metrics)(seen.sums).items()}
             metrics[f"epoch.{CHANGED}"] = changed
-        if isinstance(value, Controller):
+        if value.adapts:
             new = distribution(layout, state.arrays, batch.observation)
             rollout_kl = kl(layout, batch.old, new).mean()
             w = jnp.exp(log_prob(layout, new, batch.action) - batch.old_log_prob)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
+import numpy as np
 from matplotlib.colors import to_hex
 
 from klip.errors import KlipError
@@ -27,12 +28,10 @@ from klip.shapes import (
     CONTEXT_FIELDS,
     Array,
     Band,
-    BySign,
     Context,
     Controller,
-    Gated,
+    Region,
     Shape,
-    Sum,
     Value,
     catalogue,
     numbers,
@@ -40,6 +39,7 @@ from klip.shapes import (
     with_numbers,
 )
 from klip.shapes.value import is_number
+from klip.theory.views import reference_context
 
 COMPOSED: Final = (
     "clip(eps=by-age)",
@@ -77,7 +77,7 @@ class Parts:
     """the shapes that could not be compiled, and why; the html says so too"""
 
 
-def explorer_parts(shapes: Sequence[Shape | Controller] | None = None) -> Parts:
+def explorer_parts(shapes: Sequence[Region] | None = None) -> Parts:
     """The explorer of these shapes, or of the whole catalogue with a few compositions.
 
     `css` applies inside `.klip-explorer` alone, and `js` is to run after `html` is there. A page
@@ -95,7 +95,7 @@ def explorer_parts(shapes: Sequence[Shape | Controller] | None = None) -> Parts:
     code: list[str] = []
     left_out: dict[str, str] = {}
     for value in given:
-        title = _unique(title_of(value), [*left_out, *(entry["title"] for entry in entries)])
+        title = _unique(value.brief, [*left_out, *(entry["title"] for entry in entries)])
         try:
             entries.append(_entry(value, title, code))
         except KlipError as error:
@@ -111,44 +111,15 @@ def explorer_parts(shapes: Sequence[Shape | Controller] | None = None) -> Parts:
     return Parts(_filled("explorer.html", LEFT_OUT=_left_out(left_out)), _css(), js, left_out)
 
 
-def explorer_page(shapes: Sequence[Shape | Controller] | None = None) -> str:
+def explorer_page(shapes: Sequence[Region] | None = None) -> str:
     """The explorer as one HTML page, readable without a network."""
     parts = explorer_parts(shapes)
     return _filled("explorer_page.html", CSS=parts.css, HTML=parts.html, JS=parts.js)
 
 
-def title_of(value: Value) -> str:
-    """A short name: what differs from the defaults, and the parts by their names.
-
-    >>> [title_of(parse(text)) for text in ("clip(eps=0.3)", "truncate * clip(eps=by-age)")]
-    ['clip(eps=0.3)', 'truncate * clip(eps=by-age)']
-    """
-    match value:
-        case Gated():
-            return f"{title_of(value.gate)} * {title_of(value.shape)}"
-        case Sum():
-            return f"{title_of(value.shape)} + {title_of(value.penalty)}"
-        case BySign():
-            return f"by-sign({title_of(value.positive)}, {title_of(value.negative)})"
-    usual = _defaults(value)
-    inside = ", ".join(
-        f"{key}={title_of(part) if isinstance(part, Value) else part}"
-        for key, part in value.parameters.items()
-        if usual.get(key) != part
-    )
-    return f"{value.name}({inside})" if inside else value.name
-
-
-def _defaults(value: Value) -> dict[str, Any]:
-    if any(f.default is dataclasses.MISSING for f in dataclasses.fields(value)):
-        return {}
-    return type(value)().parameters
-
-
-def _everything() -> list[Shape | Controller]:
-    kinds = [*catalogue(Shape).values(), *catalogue(Controller).values()]
-    shipped = [cls() for cls in kinds if issubclass(cls, (Shape, Controller))]
-    return [*shipped, *map(parse, COMPOSED)]
+def _everything() -> list[Region]:
+    shapes, controllers = catalogue(Shape).values(), catalogue(Controller).values()
+    return [*(cls() for cls in shapes), *(cls() for cls in controllers), *map(parse, COMPOSED)]
 
 
 def _unique(title: str, taken: Sequence[str]) -> str:
@@ -162,26 +133,21 @@ def _start(titles: Sequence[str]) -> list[int]:
     return [0, min(1, len(titles) - 1)]
 
 
-def _entry(value: Shape | Controller, title: str, code: list[str]) -> dict[str, Any]:
+def _entry(value: Region, title: str, code: list[str]) -> dict[str, Any]:
     """What the page knows of one shape; its functions are added to `code`."""
-    about: Value = value
-    note = ""
-    if isinstance(value, Controller):
-        value = value.shape_at(value.init())
-        note = f"A controller: it starts as {value}, which is what is drawn."
-    found = _variants(value)
-    composed = isinstance(about, (Gated, Sum, BySign)) or any(
-        isinstance(part, Value) for part in about.parameters.values()
-    )
+    drawn = value.initial
+    note = f"A controller: it starts as {drawn}, which is what is drawn." if value.adapts else ""
+    variants = _variants(drawn)
+    composed = len(list(value.parts())) > 1
     return {
         "title": title,
-        "number": about.number,
-        "family": "controller" if note else "composed" if composed else about.family,
-        "reference": about.reference,
-        "formula": _formulas(about),
+        "number": value.number,
+        "family": "controller" if value.adapts else "composed" if composed else value.family,
+        "reference": value.reference,
+        "formula": _formulas(value),
         "note": note,
-        "variants": [_variant(choice, shape, code) for choice, shape in found],
-        "own": next(i for i, (_, shape) in enumerate(found) if shape == value),
+        "variants": [_variant(choice, shape, code) for choice, shape in variants],
+        "own": next(i for i, (_, shape) in enumerate(variants) if shape == drawn),
     }
 
 
@@ -247,16 +213,15 @@ def _function(shape: Shape) -> str:
 
 
 def _edges(shape: Shape) -> str | None:
-    """As `_function`, but it sets the edges of the first band in the shape or its parts."""
-    paths, needs = list(numbers(shape)), sorted(shape.needs)
-    if not any(isinstance(part, Band) for part in _parts(shape)):
+    """As `_function`, but it sets the edges of the shape's band; None if it has none."""
+    paths, needs, one = list(numbers(shape)), sorted(shape.needs), np.ones(1)
+    if shape.band(reference_context(shape, one, one), one) is None:
         return None
 
     def edges(log_ratio: Array, advantage: Array, *rest: Array) -> list[Array]:
         context = Context(**dict(zip(needs, rest, strict=False)))
         traced = with_numbers(shape, dict(zip(paths, rest[len(needs) :], strict=True)))
-        band = next(part for part in _parts(traced) if isinstance(part, Band))
-        return list(band.at(context, log_ratio).edges)
+        return list(traced.band(context, log_ratio) or ())
 
     return _arrow(edges, paths, needs)
 
@@ -269,13 +234,6 @@ def _arrow(function: Any, paths: Sequence[str], needs: Sequence[str]) -> str:
         "o",
     )
     return f"(l, a, p, c, o) => {{ {body} }}"
-
-
-def _parts(value: Value) -> Iterator[Value]:
-    yield value
-    for part in value.parameters.values():
-        if isinstance(part, Value):
-            yield from _parts(part)
 
 
 def _numbers(value: Value, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
@@ -353,14 +311,8 @@ def _spelling(shape: Shape) -> list[str]:
 
 def _formulas(value: Value) -> list[tuple[str, str]]:
     """The first paragraph of the docstring, of a composition's parts too: (name, text)."""
-    found = []
-    for part in _parts(value):
-        doc = type(part).__doc__ or ""
-        generated = doc.startswith(f"{type(part).__name__}(")  # by dataclass, where there is none
-        text = " ".join(doc.split("\n\n")[0].split())
-        if text and not generated:
-            found.append(("" if part is value else part.name, text))
-    return found
+    parts = [part for part in value.parts() if part.formula]
+    return [("" if part is value else part.name, part.formula) for part in parts]
 
 
 def _left_out(left_out: Mapping[str, str]) -> str:

@@ -22,7 +22,6 @@ from klip.report.show import show
 from klip.report.study import Study, Variant, shape_of
 from klip.report.style import KILL, NEUTRAL, PASS, POSITIVE, figure, save, styled
 from klip.report.tables import Sweep, finals, sweeps
-from klip.shapes import Controller, Shape
 
 FORMATS: Final = ("pdf", "svg", "png")
 FAN: Final = (
@@ -174,11 +173,7 @@ def across_tasks(study: Study) -> Figure | None:
 def shape_pictures(study: Study) -> Iterator[Figure]:
     """Every shape that took part, six to a figure."""
     found = [shape_of(spelling) for spelling in dict.fromkeys(v.shape for v in study.variants)]
-    known: list[Shape] = [
-        shape.shape_at(shape.init()) if isinstance(shape, Controller) else shape
-        for shape in found
-        if shape is not None
-    ]
+    known = [value.initial for value in found if value is not None]
     for i in range(0, len(known), 6):
         yield show(known[i : i + 6])
 

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from klip.errors import KlipError
 from klip.report.sketch import sketch
 from klip.report.study import Study, label_of, shape_of
-from klip.shapes import Controller
 from klip.theory.profile import Profile, profile
 from klip.theory.views import reference_context
 
@@ -49,11 +48,9 @@ def card(spelling: str) -> Card:
             else "This version of Klip does not know it."
         )
         return Card(spelling, spelling, "", "", None, (), why)
-    steered = isinstance(value, Controller)
-    shape = value.shape_at(value.init()) if isinstance(value, Controller) else value
-    formula = " ".join((type(value).__doc__ or "").split("\n\n")[0].split()).replace("`", "")
+    shape, formula = value.initial, value.formula.replace("`", "")
     remarks = []
-    if steered:
+    if value.adapts:
         remarks.append(f"A controller: drawn and profiled as it starts, as {shape}.")
     if (
         shape.kl_weight(np.zeros(1), np.ones(1), reference_context(shape, np.zeros(1), np.ones(1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ from klip.report.style import (
     styled,
     zero_line,
 )
-from klip.shapes import Band, ImportanceSampling, Shape, Value
+from klip.shapes import ImportanceSampling, Shape
 
 __all__ = ["probe_picture", "save", "show"]
 
@@ -238,21 +238,11 @@ def _notes(shape: Shape, ratios: tuple[float, float], given: Mapping[str, float]
 
 
 def _band(shape: Shape, eps: float, given: Mapping[str, float]) -> tuple[float, float]:
-    """The edges of the first band in the shape or its parts; [1 - eps, 1 + eps] without one."""
-    for part in _parts(shape):
-        if isinstance(part, Band):
-            one = np.ones(1)
-            edges = part.at(context_of(shape, one, one, given)).edges
-            low, high = (float(np.ravel(np.asarray(edge))[0]) for edge in edges)
-            return low, high
-    return 1 - eps, 1 + eps
-
-
-def _parts(value: Value) -> Iterator[Value]:
-    yield value
-    for part in value.parameters.values():
-        if isinstance(part, Value):
-            yield from _parts(part)
+    """The edges of the shape's own band; [1 - eps, 1 + eps] if it has none."""
+    one = np.ones(1)
+    edges = shape.band(context_of(shape, one, one, given), one) or (1 - eps, 1 + eps)
+    low, high = (float(np.ravel(np.asarray(edge))[0]) for edge in edges)
+    return low, high
 
 
 def _key() -> list[Any]:

@@ -28,7 +28,7 @@ from klip.errors import KlipError
 from klip.report.published import PAPER, default_settings, settings_differ
 from klip.runs import Record, final_return, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST
-from klip.shapes import Controller, Shape, parse
+from klip.shapes import Region, parse
 
 Column = NDArray[np.float64]
 """`[rows]`, or `[rows, K]` for quantiles; NaN where a row has no value."""
@@ -167,7 +167,7 @@ class Study:
         return all(run.status in ENDED for run in self.runs)
 
 
-def shape_of(spelling: str) -> Shape | Controller | None:
+def shape_of(spelling: str) -> Region | None:
     """The shape that a run's config names; None for somebody's code, which is not executed."""
     if ":" in spelling:
         return None

@@ -38,7 +38,6 @@ from klip.shapes.controllers import (
     AdaptiveKL,
     Controller,
     DualAscent,
-    Feedback,
     ProportionalKL,
 )
 from klip.shapes.hard import (
@@ -51,7 +50,7 @@ from klip.shapes.hard import (
     Reinforce,
     StrictClip,
 )
-from klip.shapes.names import NameUnknown, catalogue, load_module, parse, parse_shape
+from klip.shapes.names import NameUnknown, catalogue, load_module, parse
 from klip.shapes.penalties import (
     KL,
     SPMA,
@@ -69,7 +68,9 @@ from klip.shapes.penalties import (
     SPMAk1,
     TotalVariation,
 )
-from klip.shapes.shape import Band, Penalty, Shape
+from klip.shapes.region import Feedback, Region
+from klip.shapes.sample import Sample
+from klip.shapes.shape import REFERENCE_BAND, Band, Edges, Penalty, Shape
 from klip.shapes.soft import (
     ANO,
     P3O,

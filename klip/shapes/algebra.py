@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from klip.shapes.backend import Array, cast, exp, minimum, where
+from klip.shapes.backend import Array, cast, exp, minimum, stop_gradient, where
 from klip.shapes.context import NO_CONTEXT, Context
-from klip.shapes.shape import Penalty, Shape
-from klip.shapes.value import Parameter, Value, parameter
+from klip.shapes.sample import Sample
+from klip.shapes.shape import REFERENCE_BAND, Penalty, Shape
+from klip.shapes.value import Parameter, Value, entry, parameter
 
 
 @dataclass(frozen=True)
 class Gate(Value, abstract=True):
-    """A detached weight on a shape's whole pull: `gate * shape`."""
+    """A detached weight on a shape's whole pull: `gate * shape`.
 
+    A class defines `weight(self, s)`; from outside it is called as the views of a shape are.
+    """
+
+    family = "gate"
     elementwise: ClassVar[tuple[str, ...]] = ("weight",)
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+    @entry
+    def weight(self, s: Sample) -> Array:
         """What each sample's multiplier is multiplied by."""
         raise NotImplementedError
 
@@ -29,31 +35,50 @@ class Gate(Value, abstract=True):
 class Gated(Shape, abstract=True):
     """m = c * m_shape, with c the gate's weight.
 
-    >>> from klip.shapes import Clip
+    >>> from klip.shapes import Clip, KLk3
     >>> str(Truncate(cap=2.0) * Clip())
     'truncate(cap=2.0) * clip(eps=0.2)'
+    >>> (Truncate() * (Clip() + KLk3(b=0.1))).brief
+    'truncate * (clip + kl-k3(b=0.1))'
     """
 
     gate: Gate
     shape: Shape
 
     def __str__(self) -> str:
-        inner = f"({self.shape})" if isinstance(self.shape, Sum) else str(self.shape)
-        return f"{self.gate} * {inner}"
+        return f"{self.gate} * {self._bracketed(str(self.shape))}"
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        c = cast(self.gate.weight(log_ratio, advantage, context), log_ratio)
-        return c * self.shape.multiplier(log_ratio, advantage, context)
+    @property
+    def brief(self) -> str:
+        return f"{self.gate.brief} * {self._bracketed(self.shape.brief)}"
 
-    def kl_weight(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array | None:
-        weight = self.shape.kl_weight(log_ratio, advantage, context)
-        if weight is None:
-            return None
-        return cast(self.gate.weight(log_ratio, advantage, context), log_ratio) * weight
+    def _bracketed(self, inner: str) -> str:
+        return f"({inner})" if isinstance(self.shape, Sum) else inner
+
+    @property
+    def published(self) -> bool:
+        return self.shape.published
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        return self.shape.band(context, like)
+
+    def _weight(self, s: Sample) -> Array:
+        return cast(self.gate.weight(s), s.log_w)
+
+    def multiplier(self, s: Sample) -> Array:
+        return self._weight(s) * self.shape.multiplier(s)
+
+    def objective(self, s: Sample) -> Array:
+        return stop_gradient(self._weight(s)) * self.shape.objective(s)
+
+    def evaluate(self, s: Sample) -> tuple[Array, Array | None]:
+        m, value = self.shape.evaluate(s)
+        c = self._weight(s)
+        return c * m, None if value is None else c * value
+
+    def kl_weight(self, s: Sample) -> Array | None:
+        weight = self.shape.kl_weight(s)
+        return None if weight is None else self._weight(s) * weight
 
 
 @dataclass(frozen=True)
@@ -71,52 +96,80 @@ class Sum(Shape, abstract=True):
     def __str__(self) -> str:
         return f"{self.shape} + {self.penalty}"
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        pull = self.shape.multiplier(log_ratio, advantage, context)
-        return pull + self.penalty.beta(log_ratio, advantage, context)
+    @property
+    def brief(self) -> str:
+        return f"{self.shape.brief} + {self.penalty.brief}"
 
-    def kl_weight(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array | None:
-        weights = [
-            part.kl_weight(log_ratio, advantage, context) for part in (self.shape, self.penalty)
-        ]
+    @property
+    def published(self) -> bool:
+        return self.shape.published and self.penalty.published
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        return self.shape.band(context, like)
+
+    def multiplier(self, s: Sample) -> Array:
+        return self.shape.multiplier(s) + self.penalty.beta(s)
+
+    def objective(self, s: Sample) -> Array:
+        return self.shape.objective(s) + self.penalty.cost(s)
+
+    def evaluate(self, s: Sample) -> tuple[Array, Array | None]:
+        m, value = self.shape.evaluate(s)
+        return m + self.penalty.beta(s), None if value is None else value + self.penalty.cost(s)
+
+    def kl_weight(self, s: Sample) -> Array | None:
+        weights = [part.kl_weight(s) for part in (self.shape, self.penalty)]
         given = [weight for weight in weights if weight is not None]
         return sum(given[1:], given[0]) if given else None
 
 
 @dataclass(frozen=True)
-class BySign(Shape, abstract=True, name="by-sign"):
+class BySign(Shape, abstract=True):
     """m = m_positive where A > 0, m_negative elsewhere.
 
     >>> from klip.shapes import Clip, Ramp
     >>> str(by_sign(Clip(), Ramp()))
     'by-sign(positive=clip(eps=0.2), negative=ramp(eps=0.2, width=0.05))'
+    >>> by_sign(Clip(), Ramp()).brief
+    'by-sign(clip, ramp)'
     """
 
     positive: Shape
     negative: Shape
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return where(
-            advantage > 0,
-            self.positive.multiplier(log_ratio, advantage, context),
-            self.negative.multiplier(log_ratio, advantage, context),
-        )
+    @property
+    def brief(self) -> str:
+        return f"{self.name}({self.positive.brief}, {self.negative.brief})"
 
-    def kl_weight(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array | None:
-        above = self.positive.kl_weight(log_ratio, advantage, context)
-        below = self.negative.kl_weight(log_ratio, advantage, context)
+    @property
+    def published(self) -> bool:
+        return self.positive.published and self.negative.published
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        """The kill set's own: above where A > 0, below where A < 0."""
+        above, below = self.positive.band(context, like), self.negative.band(context, like)
+        if above is None and below is None:
+            return None
+        return (below or REFERENCE_BAND)[0], (above or REFERENCE_BAND)[1]
+
+    def multiplier(self, s: Sample) -> Array:
+        return where(s.advantage > 0, self.positive.multiplier(s), self.negative.multiplier(s))
+
+    def objective(self, s: Sample) -> Array:
+        return where(s.advantage > 0, self.positive.objective(s), self.negative.objective(s))
+
+    def evaluate(self, s: Sample) -> tuple[Array, Array | None]:
+        (m, value), (other, other_value) = self.positive.evaluate(s), self.negative.evaluate(s)
+        good = s.advantage > 0
+        known = value is not None and other_value is not None
+        return where(good, m, other), where(good, value, other_value) if known else None
+
+    def kl_weight(self, s: Sample) -> Array | None:
+        above, below = self.positive.kl_weight(s), self.negative.kl_weight(s)
         if above is None and below is None:
             return None
         return where(
-            advantage > 0, 0.0 if above is None else above, 0.0 if below is None else below
+            s.advantage > 0, 0.0 if above is None else above, 0.0 if below is None else below
         )
 
 
@@ -126,10 +179,7 @@ def by_sign(positive: Shape, negative: Shape) -> BySign:
 
 
 @dataclass(frozen=True)
-class Truncate(
-    Gate, number="64", family="gate", requires=["behaviour_log_ratio"],
-    reference="truncated importance sampling; verl, slime, SkyRL",
-):  # fmt: skip
+class Truncate(Gate):
     """c = min(pi_old / pi_behaviour, cap): corrects for a sampler that lags behind.
 
     >>> gate = Truncate(cap=2.0)
@@ -137,17 +187,18 @@ class Truncate(
     2.0
     """
 
+    number = "64"
+    reference = "truncated importance sampling; verl, slime, SkyRL"
+    requires = ("behaviour_log_ratio",)
+
     cap: Parameter = parameter(2.0, above=0)
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return minimum(_behaviour_ratio(context), self.cap)
+    def weight(self, s: Sample) -> Array:
+        return minimum(exp(s.behaviour_log_ratio), self.cap)
 
 
 @dataclass(frozen=True)
-class IcePop(
-    Gate, name="icepop", number="8, 64", family="gate", requires=["behaviour_log_ratio"],
-    reference="IcePop; verl, slime, NeMo-RL, OpenRLHF",
-):  # fmt: skip
+class IcePop(Gate):
     """c = pi_old / pi_behaviour within [floor, cap], 0 outside.
 
     >>> gate = IcePop()
@@ -155,41 +206,48 @@ class IcePop(
     0.0
     """
 
+    name = "icepop"
+    number = "8, 64"
+    reference = "IcePop; verl, slime, NeMo-RL, OpenRLHF"
+    requires = ("behaviour_log_ratio",)
+
     floor: Parameter = parameter(0.5, at_least=0)
     cap: Parameter = parameter(5.0, above=0)
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        c = _behaviour_ratio(context)
+    def weight(self, s: Sample) -> Array:
+        c = exp(s.behaviour_log_ratio)
         return where((c < self.floor) | (c > self.cap), 0.0, c)
 
 
 @dataclass(frozen=True)
-class Discount(Gate, family="gate", requires=["age"], reference="age-conditioned, KLip-PPO sec. 5"):
+class Discount(Gate):
     """c = factor^age: older samples pull less.
 
     >>> float(Discount(factor=0.5).weight(0.0, 1.0, Context(age=2.0)))
     0.25
     """
 
+    reference = "age-conditioned, KLip-PPO sec. 5"
+    requires = ("age",)
+
     factor: Parameter = parameter(0.9, above=0)
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return self.factor**context.age
+    def weight(self, s: Sample) -> Array:
+        return self.factor**s.age
 
 
 @dataclass(frozen=True)
-class MaxAge(Gate, family="gate", requires=["age"], reference="staleness filters; AReaL, verl"):
+class MaxAge(Gate):
     """c = 1 up to an age of `limit` updates, 0 beyond.
 
     >>> float(MaxAge(limit=4).weight(0.0, 1.0, Context(age=5.0)))
     0.0
     """
 
+    reference = "staleness filters; AReaL, verl"
+    requires = ("age",)
+
     limit: Parameter = parameter(4.0, at_least=0)
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return where(context.age > self.limit, 0.0, 1.0, like=log_ratio)
-
-
-def _behaviour_ratio(context: Context) -> Any:
-    return exp(context.behaviour_log_ratio)
+    def weight(self, s: Sample) -> Array:
+        return where(s.age > self.limit, 0.0, 1.0, like=s.log_w)

@@ -208,12 +208,14 @@ def stop_gradient(x: Array) -> Array:
 
 
 def ratio(log_ratio: Array) -> Array:
-    """W = e^(log w), saturating at e^±20 so that squares stay finite.
+    """w = e^(log w), saturating at e^±20 so that squares stay finite.
 
     The saturation is of the value alone: differentiated, w moves with log w everywhere, so an
     objective's gradient and a multiplier written by hand agree beyond the limit too.
     """
     saturated = clip(log_ratio, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    if _is_torch(log_ratio) and not sys.modules["torch"].is_grad_enabled():  # two passes less
+        return rounded_exp(saturated)
     return rounded_exp(log_ratio + stop_gradient(saturated - log_ratio))
 
 
@@ -286,17 +288,23 @@ def _torch_exp() -> Any:
 
 
 def derivative(function: Callable[[Array], Array], x: Array) -> Array:
-    """D function / dx, elementwise, by the framework's own automatic differentiation."""
+    """d function / dx, elementwise, by the framework's own automatic differentiation."""
+    return value_and_derivative(function, x)[1]
+
+
+def value_and_derivative(function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
+    """The function and its `derivative` at `x`, in one pass; both detached."""
     name = namespace(x).__name__
     if "jax" in name:
         value, pullback = sys.modules["jax"].vjp(function, x)
-        return pullback(namespace(x).ones_like(value))[0]
+        return value, pullback(namespace(x).ones_like(value))[0]
     if "torch" in name:
         torch = sys.modules["torch"]
         with torch.enable_grad():
             leaf = x.detach().requires_grad_(True)
             value = function(leaf)
             (slope,) = torch.autograd.grad(value.sum(), leaf)
-        return slope
+        return value.detach(), slope
     x = np.asarray(x, dtype=None if hasattr(x, "dtype") else float)
-    return function(Dual(x, np.ones_like(x))).tangent + 0.0  # + 0.0: no negative zeros
+    out = function(Dual(x, np.ones_like(x)))
+    return out.value, out.tangent + 0.0  # + 0.0: no negative zeros

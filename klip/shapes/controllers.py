@@ -1,61 +1,30 @@
-"""What adapts over time: a controller owns explicit state and gives a shape for each rollout.
-
-    state = controller.init()
-    shape = controller.shape_at(state)                  # before a rollout's epochs
-    controller.stop(state, feedback)                    # after each epoch: enough?
-    state = controller.update(state, feedback)          # after all of them
-
-State is a dict of numbers, so it fits a checkpoint; all four are pure and may be traced.
-"""
+"""What adapts over time: a controller owns explicit state and gives a shape for each rollout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from klip.errors import KlipError
 from klip.shapes.backend import Array, clip, maximum, where
 from klip.shapes.hard import ImportanceSampling
 from klip.shapes.penalties import KL
+from klip.shapes.region import Feedback, Region, State
 from klip.shapes.shape import Shape
-from klip.shapes.value import Parameter, Value, numbers, parameter, with_numbers
-
-State = Mapping[str, Array]
+from klip.shapes.value import Parameter, numbers, parameter, with_numbers
 
 
 @dataclass(frozen=True)
-class Feedback:
-    """What the epochs of one rollout did to the policy; means over the rollout's samples."""
-
-    kl: Array = 0.0
-    """closed-form KL(old || new)"""
-    ratio_deviation: Array = 0.0
-    """|w - 1|"""
-    samples: Array = 0
-    """how many samples the rollout had"""
-
-
-@dataclass(frozen=True)
-class Controller(Value, abstract=True, family="controller"):
+class Controller(Region, abstract=True):
     """A shape whose parameters, or whose number of epochs, follow what training does."""
+
+    family = "controller"
+    adapts: ClassVar[bool] = True
 
     shape: Shape = ImportanceSampling()
 
-    def init(self) -> State:
-        """The state before the first rollout."""
-        return {}
-
     def shape_at(self, state: State) -> Shape:
-        """The shape that this state stands for."""
         return self.shape
-
-    def stop(self, state: State, feedback: Feedback) -> Array:
-        """Whether this rollout's epochs end here."""
-        return False
-
-    def update(self, state: State, feedback: Feedback) -> State:
-        """The state for the next rollout."""
-        return state
 
 
 @dataclass(frozen=True)
@@ -67,10 +36,9 @@ class _Coefficient(Controller, abstract=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        found = self._paths()
-        if len(found) != 1:
+        if (count := len(self._paths())) != 1:
             raise KlipError(
-                f"{self.name} steers a parameter b, and {self.shape} has {len(found)} of them: "
+                f"{self.name} steers a parameter b, and {self.shape} has {count} of them: "
                 "give it a shape with one, such as kl(b=1), kl-k3(b=1) or clip + kl(b=1)"
             )
 
@@ -87,10 +55,7 @@ class _Coefficient(Controller, abstract=True):
 
 
 @dataclass(frozen=True)
-class AdaptiveKL(
-    _Coefficient, name="adaptive-kl", number="49", family="controller",
-    reference="Schulman et al. 2017, arXiv:1707.06347",
-):  # fmt: skip
+class AdaptiveKL(_Coefficient):
     """b <- grow b if d > above target, shrink b if d < below target; d the rollout's KL.
 
     PPO's own rule by default. RLlib's is `grow=1.5, shrink=0.5, above=2, below=0.5`.
@@ -99,6 +64,9 @@ class AdaptiveKL(
     >>> [float(c.update(c.init(), Feedback(kl=d))["b"]) for d in (0.1, 0.02, 0.001)]
     [2.0, 1.0, 0.5]
     """
+
+    number = "49"
+    reference = "Schulman et al. 2017, arXiv:1707.06347"
 
     grow: Parameter = parameter(2.0, at_least=1)
     shrink: Parameter = parameter(0.5, above=0)
@@ -115,16 +83,16 @@ class AdaptiveKL(
 
 
 @dataclass(frozen=True)
-class ProportionalKL(
-    _Coefficient, name="proportional-kl", number="49", family="controller",
-    reference="Ziegler et al. 2019, arXiv:1909.08593",
-):  # fmt: skip
+class ProportionalKL(_Coefficient):
     """b <- b (1 + clip(d/target - 1, -limit, limit) n/horizon): the controller of RLHF.
 
     >>> c = ProportionalKL(horizon=1000)
     >>> float(c.update(c.init(), Feedback(kl=0.1, samples=500))["b"])
     1.1
     """
+
+    number = "49"
+    reference = "Ziegler et al. 2019, arXiv:1909.08593"
 
     limit: Parameter = parameter(0.2, above=0)
     horizon: Parameter = parameter(10_000.0, above=0)
@@ -135,16 +103,16 @@ class ProportionalKL(
 
 
 @dataclass(frozen=True)
-class DualAscent(
-    _Coefficient, name="dual-ascent", number="49", family="controller",
-    reference="KLip-PPO, figure of PPO-KL, step 7",
-):  # fmt: skip
+class DualAscent(_Coefficient):
     """b <- max(b + rate (d - target), 0): gradient ascent on the multiplier of KL <= target.
 
     >>> c = DualAscent(rate=10.0)
     >>> round(float(c.update(c.init(), Feedback(kl=0.12))["b"]), 6)
     2.0
     """
+
+    number = "49"
+    reference = "KLip-PPO, figure of PPO-KL, step 7"
 
     rate: Parameter = parameter(10.0, above=0)
 
@@ -153,15 +121,15 @@ class DualAscent(
 
 
 @dataclass(frozen=True)
-class ESPO(
-    Controller, name="espo", number="17", family="controller",
-    reference="Sun et al. 2022, arXiv:2202.00079",
-):  # fmt: skip
+class ESPO(Controller):
     """Stop a rollout's epochs once the mean of |w - 1| exceeds delta; wA until then.
 
     >>> ESPO().stop({}, Feedback(ratio_deviation=0.3))
     True
     """
+
+    number = "17"
+    reference = "Sun et al. 2022, arXiv:2202.00079"
 
     delta: Parameter = parameter(0.25, above=0)
 

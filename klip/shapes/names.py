@@ -23,29 +23,33 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from klip.errors import KlipError
 from klip.shapes.algebra import BySign
-from klip.shapes.controllers import Controller
+from klip.shapes.region import Region
 from klip.shapes.shape import Shape
 from klip.shapes.value import Value
+
+V = TypeVar("V", bound=Value)
 
 
 class NameUnknown(KlipError):
     """No shape has this name."""
 
 
-def catalogue(kind: type[Value] = Shape) -> dict[str, type[Value]]:
+@overload
+def catalogue() -> dict[str, type[Shape]]: ...
+@overload
+def catalogue(kind: type[V]) -> dict[str, type[V]]: ...
+def catalogue(kind: type[Any] = Shape) -> dict[str, type[Any]]:
     """Every shipped class of a kind, by name, in the catalogue's order."""
-    found = [
-        cls for cls in _descendants(kind)
-        if not cls.abstract and cls.__module__.startswith("klip.shapes.")
-    ]  # fmt: skip
-    return {cls.name: cls for cls in sorted(found, key=_order)}
+    concrete = [cls for cls in _descendants(kind) if not cls.abstract]
+    shipped = [cls for cls in concrete if cls.__module__.startswith("klip.shapes.")]
+    return {cls.name: cls for cls in sorted(shipped, key=_order)}
 
 
-def _descendants(kind: type[Value]) -> Iterator[type[Value]]:
+def _descendants(kind: type[V]) -> Iterator[type[V]]:
     for cls in kind.__subclasses__():
         yield cls
         yield from _descendants(cls)
@@ -56,8 +60,8 @@ def _order(cls: type[Value]) -> tuple[int, str]:
     return (int(digits[0]) if digits else 1000, cls.number)
 
 
-def parse(text: str) -> Shape | Controller:
-    """The shape or controller that `text` spells.
+def parse(text: str) -> Region:
+    """The shape or controller that `text` spells; `.initial` is a shape in either case.
 
     >>> parse("clip(low=0.2, high=0.28)")
     Clip(eps=None, low=0.2, high=0.28)
@@ -66,16 +70,10 @@ def parse(text: str) -> Shape | Controller:
     klip.shapes.names.NameUnknown: no shape is called 'clap'; did you mean clip?
     """
     value = _evaluate(text)
-    if not isinstance(value, (Shape, Controller)):
+    if not isinstance(value, Region):
         what = type(value).__mro__[1].__name__.lower()
         raise KlipError(f"'{text}' is a {what}, not a shape: write it as part of one")
     return value
-
-
-def parse_shape(text: str) -> Shape:
-    """As `parse`; a controller stands for the shape it starts with."""
-    value = parse(text)
-    return value.shape_at(value.init()) if isinstance(value, Controller) else value
 
 
 def _evaluate(text: str) -> Any:
@@ -178,14 +176,14 @@ class _Reader:
 def _user_values(place: str) -> dict[str, type[Value]]:
     """The values that a file or module defines, by class name."""
     module = load_module(place)
-    found = {
+    classes = {
         name: cls
         for name, cls in vars(module).items()
         if inspect.isclass(cls) and issubclass(cls, Value) and cls.__module__ == module.__name__
     }
-    for cls in found.values():
+    for cls in classes.values():
         cls.source = place
-    return found
+    return classes
 
 
 def load_module(place: str) -> ModuleType:

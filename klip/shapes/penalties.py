@@ -15,7 +15,7 @@ from klip.shapes.backend import (
     sqrt,
     where,
 )
-from klip.shapes.context import NO_CONTEXT, Context
+from klip.shapes.sample import Sample
 from klip.shapes.shape import Penalty, Shape
 from klip.shapes.value import Parameter, parameter
 
@@ -24,66 +24,73 @@ RPG = "RPG, arXiv:2505.17508"
 
 
 @dataclass(frozen=True)
-class KLk1(Penalty, name="kl-k1", number="42", family="KL penalty", reference=PPO):
+class _KLPenalty(Penalty, abstract=True):
+    """J = wA - b k, k an estimate of a KL."""
+
+    family = "KL penalty"
+
+    b: Parameter = parameter(1.0, at_least=0)
+
+
+@dataclass(frozen=True)
+class KLk1(_KLPenalty):
     """beta = b: PPO-KL with the sampled -log w. m(1, A) = A + b: a gauge, not a pull.
 
     >>> float(KLk1(b=0.5).multiplier(0.0, 1.0))
     1.5
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    name = "kl-k1"
+    number = "42"
+    reference = PPO
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return self.b + 0.0 * log_ratio
+    def beta(self, s: Sample) -> Array:
+        return self.b + 0.0 * s.log_w
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return ratio(log_ratio) * advantage + self.b * log_ratio
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage + self.b * s.log_w
 
 
 @dataclass(frozen=True)
-class KLk2(
-    Penalty, name="kl-k2", number="43", family="KL penalty", reference="Hilton, arXiv:2110.00641"
-):
+class KLk2(_KLPenalty):
     """beta = -b log w: PPO-KL with (log w)^2 / 2.
 
     >>> float(KLk2(b=0.5).beta(1.0, 1.0))
     -0.5
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    name = "kl-k2"
+    number = "43"
+    reference = "Hilton, arXiv:2110.00641"
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return -self.b * log_ratio
+    def beta(self, s: Sample) -> Array:
+        return -self.b * s.log_w
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return ratio(log_ratio) * advantage - self.b * log_ratio * log_ratio / 2
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage - self.b * s.log_w * s.log_w / 2
 
 
 @dataclass(frozen=True)
-class KLk3(
-    Penalty, name="kl-k3", number="44", family="KL penalty", reference="RPG (UFKL), Schulman's k3"
-):
+class KLk3(_KLPenalty):
     """beta = b (1-w): PPO-KL with w - 1 - log w. The same expectation as k1, and 0 at w = 1.
 
     >>> round(float(KLk3(b=0.5).beta(1.0, 1.0)), 4)
     -0.8591
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    name = "kl-k3"
+    number = "44"
+    reference = "RPG (UFKL), Schulman's k3"
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return self.b * (1 - ratio(log_ratio))
+    def beta(self, s: Sample) -> Array:
+        return self.b * (1 - s.w)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        return w * advantage - self.b * (w - 1 - log_ratio)
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage - self.b * (s.w - 1 - s.log_w)
 
 
 @dataclass(frozen=True)
-class KLInverseK3(
-    Penalty, name="kl-inverse-k3", number="56", family="KL penalty",
-    reference="GRPO, arXiv:2402.03300, with the old policy as its reference",
-):  # fmt: skip
+class KLInverseK3(_KLPenalty):
     """beta = b (1/w - 1): the penalty 1/w - 1 + log w, k3 as GRPO writes it.
 
     It estimates KL(new || old) for samples of the new policy; on old ones it is a shape of its own.
@@ -92,80 +99,85 @@ class KLInverseK3(
     -0.3161
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    name = "kl-inverse-k3"
+    number = "56"
+    reference = "GRPO, arXiv:2402.03300, with the old policy as its reference"
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return self.b * (ratio(-log_ratio) - 1)
+    def beta(self, s: Sample) -> Array:
+        return self.b * (ratio(-s.log_w) - 1)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        penalty = ratio(-log_ratio) - 1 + log_ratio
-        return ratio(log_ratio) * advantage - self.b * penalty
+    def objective(self, s: Sample) -> Array:
+        penalty = ratio(-s.log_w) - 1 + s.log_w
+        return s.w * s.advantage - self.b * penalty
 
 
 @dataclass(frozen=True)
-class KL(Penalty, name="kl", number="45", family="KL penalty", reference=PPO):
+class KL(_KLPenalty):
     """J = wA - b KL(state): PPO-KL with the closed form, through the second channel.
 
     >>> float(KL(b=0.5).kl_weight(1.0, 1.0))
     0.5
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    number = "45"
+    reference = PPO
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return 0.0 * log_ratio * advantage
+    def beta(self, s: Sample) -> Array:
+        return 0.0 * s.log_w * s.advantage
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return ratio(log_ratio) * advantage
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage
 
-    def kl_weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return self.b + 0.0 * log_ratio
+    def kl_weight(self, s: Sample) -> Array:
+        return self.b + 0.0 * s.log_w
 
 
 @dataclass(frozen=True)
-class KLReverse(Penalty, name="kl-reverse", number="46", family="KL penalty", reference=RPG):
+class KLReverse(_KLPenalty):
     """beta = -b w (log w + 1): KL(new || old) by w log w. A gauge of kl-reverse-k3.
 
     >>> float(KLReverse(b=0.5).beta(0.0, 1.0))
     -0.5
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    name = "kl-reverse"
+    number = "46"
+    reference = RPG
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return -self.b * ratio(log_ratio) * (log_ratio + 1)
+    def beta(self, s: Sample) -> Array:
+        return -self.b * s.w * (s.log_w + 1)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        return w * advantage - self.b * w * log_ratio
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage - self.b * s.w * s.log_w
 
 
 @dataclass(frozen=True)
-class KLReverseK3(
-    Penalty, name="kl-reverse-k3", number="47", family="KL penalty", reference=RPG + "; MDPO"
-):
+class KLReverseK3(_KLPenalty):
     """beta = -b w log w: KL(new || old) by w log w - w + 1. Equilibrium at w = e^(A/b).
 
     >>> round(float(KLReverseK3(b=0.5).beta(1.0, 1.0)), 4)
     -1.3591
     """
 
-    b: Parameter = parameter(1.0, at_least=0)
+    name = "kl-reverse-k3"
+    number = "47"
+    reference = RPG + "; MDPO"
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return -self.b * ratio(log_ratio) * log_ratio
+    def beta(self, s: Sample) -> Array:
+        return -self.b * s.w * s.log_w
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        return w * advantage - self.b * (w * log_ratio - w + 1)
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage - self.b * (s.w * s.log_w - s.w + 1)
 
 
 @dataclass(frozen=True)
-class FDivergence(Penalty, abstract=True, family="f-divergence"):
+class FDivergence(Penalty, abstract=True):
     """J = wA - b f(w), beta = -b w f'(w). Give `f`, centred: f(1) = f'(1) = 0.
 
     `slope`, its derivative, is automatic unless given too.
     """
+
+    family = "f-divergence"
 
     b: Parameter = parameter(1.0, at_least=0)
 
@@ -177,22 +189,23 @@ class FDivergence(Penalty, abstract=True, family="f-divergence"):
         """f'(w)."""
         return derivative(self.f, w)
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        return -self.b * w * self.slope(w)
+    def beta(self, s: Sample) -> Array:
+        return -self.b * s.w * self.slope(s.w)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        return w * advantage - self.b * self.f(w)
+    def objective(self, s: Sample) -> Array:
+        return s.w * s.advantage - self.b * self.f(s.w)
 
 
 @dataclass(frozen=True)
-class Chi2(FDivergence, name="chi2", number="55", reference="fRPO; chi-squared"):
+class Chi2(FDivergence):
     """f = (w-1)^2, beta = -2 b w (w-1).
 
     >>> round(float(Chi2(b=0.5).beta(1.0, 1.0)), 4)
     -4.6708
     """
+
+    number = "55"
+    reference = "fRPO; chi-squared"
 
     def f(self, w: Array) -> Array:
         return (w - 1) * (w - 1)
@@ -202,12 +215,15 @@ class Chi2(FDivergence, name="chi2", number="55", reference="fRPO; chi-squared")
 
 
 @dataclass(frozen=True)
-class Hellinger2(FDivergence, name="hellinger2", number="55", reference="fRPO; squared Hellinger"):
+class Hellinger2(FDivergence):
     """f = (sqrt(w) - 1)^2, beta = -b (w - sqrt(w)).
 
     >>> round(float(Hellinger2(b=0.5).beta(1.0, 1.0)), 4)
     -0.5348
     """
+
+    number = "55"
+    reference = "fRPO; squared Hellinger"
 
     def f(self, w: Array) -> Array:
         root = sqrt(w) - 1
@@ -218,12 +234,16 @@ class Hellinger2(FDivergence, name="hellinger2", number="55", reference="fRPO; s
 
 
 @dataclass(frozen=True)
-class TotalVariation(FDivergence, name="tv", number="55", reference="fRPO; total variation"):
+class TotalVariation(FDivergence):
     """f = |w-1| / 2, beta = -b w sgn(w-1) / 2.
 
     >>> round(float(TotalVariation(b=0.5).beta(1.0, 1.0)), 4)
     -0.6796
     """
+
+    name = "tv"
+    number = "55"
+    reference = "fRPO; total variation"
 
     def f(self, w: Array) -> Array:
         return absolute(w - 1) / 2
@@ -233,81 +253,87 @@ class TotalVariation(FDivergence, name="tv", number="55", reference="fRPO; total
 
 
 @dataclass(frozen=True)
-class SPMA(Shape, name="spma", number="51", family="log space", reference="arXiv:2411.12042"):
+class SPMA(Shape):
     """J = A log w - (w - 1 - log w) / eta, m = A - (w-1)/eta.
 
     >>> round(float(SPMA(eta=1.0).multiplier(0.5, 1.0)), 4)
     0.3513
     """
 
+    number = "51"
+    family = "log space"
+    reference = "arXiv:2411.12042"
+
     eta: Parameter = parameter(1.0, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return advantage - (ratio(log_ratio) - 1) / self.eta
+    def multiplier(self, s: Sample) -> Array:
+        return s.advantage - (s.w - 1) / self.eta
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return advantage * log_ratio - (ratio(log_ratio) - 1 - log_ratio) / self.eta
+    def objective(self, s: Sample) -> Array:
+        return s.advantage * s.log_w - (s.w - 1 - s.log_w) / self.eta
 
 
 @dataclass(frozen=True)
-class SPMAk1(Shape, name="spma-k1", number="51", family="log space", reference="arXiv:2411.12042"):
+class SPMAk1(Shape):
     """J = A log w + log w / eta, m = A + 1/eta.
 
     >>> float(SPMAk1(eta=2.0).multiplier(0.5, 1.0))
     1.5
     """
 
+    name = "spma-k1"
+    number = "51"
+    family = "log space"
+    reference = "arXiv:2411.12042"
+
     eta: Parameter = parameter(1.0, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return advantage + 1 / self.eta + 0.0 * log_ratio
+    def multiplier(self, s: Sample) -> Array:
+        return s.advantage + 1 / self.eta + 0.0 * s.log_w
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return (advantage + 1 / self.eta) * log_ratio
+    def objective(self, s: Sample) -> Array:
+        return (s.advantage + 1 / self.eta) * s.log_w
 
 
 @dataclass(frozen=True)
-class SPPO(Shape, name="sppo", number="52", family="log space", reference="arXiv:2108.05828"):
+class SPPO(Shape):
     """J = A log clip(w, 1/(1+eps), 1+eps), m = A inside that band and 0 outside.
 
     >>> [float(SPPO().multiplier(x, 2.0)) for x in (0.2, 0.3)]
     [2.0, 0.0]
     """
 
+    number = "52"
+    family = "log space"
+    reference = "arXiv:2108.05828"
+
     eps: Parameter = parameter(0.3, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w, top = ratio(log_ratio), 1 + self.eps
-        return where((w < 1 / top) | (w > top), 0.0, advantage + 0.0 * log_ratio)
+    def multiplier(self, s: Sample) -> Array:
+        s.w, top = s.w, 1 + self.eps
+        return where((s.w < 1 / top) | (s.w > top), 0.0, s.advantage + 0.0 * s.log_w)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+    def objective(self, s: Sample) -> Array:
         top = 1 + self.eps
-        return advantage * log(clip(ratio(log_ratio), 1 / top, top))
+        return s.advantage * log(clip(s.w, 1 / top, top))
 
 
 @dataclass(frozen=True)
-class Kimi(
-    Shape, name="kimi", number="54", family="log space",
-    reference="Kimi k1.5, arXiv:2501.12599; DRO; OPMD",
-):  # fmt: skip
+class Kimi(Shape):
     """J = A log pi - tau (log w)^2 / 2, m = A - tau log w. Equilibrium at w = e^(A/tau).
 
     >>> float(Kimi(tau=0.5).multiplier(1.0, 2.0))
     1.5
     """
 
+    number = "54"
+    family = "log space"
+    reference = "Kimi k1.5, arXiv:2501.12599; DRO; OPMD"
+
     tau: Parameter = parameter(0.1, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return advantage - self.tau * log_ratio
+    def multiplier(self, s: Sample) -> Array:
+        return s.advantage - self.tau * s.log_w
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        return advantage * log_ratio - self.tau * log_ratio * log_ratio / 2
+    def objective(self, s: Sample) -> Array:
+        return s.advantage * s.log_w - self.tau * s.log_w * s.log_w / 2

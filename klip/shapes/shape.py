@@ -14,59 +14,114 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from klip.errors import KlipError
-from klip.shapes.backend import Array, derivative, ratio
+from klip.shapes.backend import Array, derivative, value_and_derivative, where
 from klip.shapes.context import NO_CONTEXT, Context
-from klip.shapes.value import Parameter, ParameterError, Value, parameter
+from klip.shapes.region import Region, State
+from klip.shapes.sample import Sample
+from klip.shapes.value import Parameter, ParameterError, Value, entry, parameter
+
+Edges = tuple[Array, Array]
+"""The least and the largest ratio of a band."""
+
+REFERENCE_BAND: Edges = (0.8, 1.2)
+"""The edges by which samples are told apart where a shape has no band of its own."""
 
 
 @dataclass(frozen=True)
-class Shape(Value, abstract=True):
+class Shape(Region, abstract=True):
     """A trust region: how hard each sample pulls on its own log-probability.
 
-    Arrays are of NumPy, JAX or PyTorch, of one shape `[N]` or `[B, T]` (or broadcast to it).
+    A class defines its views with one argument, a sample `s`. From outside they are called with
+    `(log_ratio, advantage, context)`, arrays of NumPy, JAX or PyTorch, of one shape `[N]` or
+    `[B, T]` (or broadcast to it), or with the sample itself.
     """
 
-    elementwise: ClassVar[tuple[str, ...]] = ("multiplier", "beta", "objective", "kl_weight")
+    elementwise: ClassVar[tuple[str, ...]] = (
+        "multiplier",
+        "beta",
+        "objective",
+        "kl_weight",
+        "evaluate",
+    )
     definitions: ClassVar[frozenset[str]] = frozenset()
+    """which of multiplier, beta and objective the class gives"""
 
-    def __init_subclass__(cls, **about: Any) -> None:
+    def __init_subclass__(cls, **header: Any) -> None:
         """Note which of the three definitions the class gives."""
-        super().__init_subclass__(**about)
+        super().__init_subclass__(**header)
         given = {m for m in ("multiplier", "beta", "objective") if m in cls.__dict__}
         cls.definitions = cls.definitions | given
         if not cls.abstract and not cls.definitions:
             raise KlipError(
-                f"{cls.__name__} says nothing: define multiplier(self, log_ratio, advantage, "
-                "context), or beta, or objective, with the same arguments"
+                f"{cls.__name__} says nothing: define multiplier(self, s), or beta(self, s), or "
+                "objective(self, s)"
             )
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
+    @entry
+    def multiplier(self, s: Sample) -> Array:
         """m: d objective / d log pi of each sample."""
         if "beta" in self.definitions:
-            return ratio(log_ratio) * advantage + self.beta(log_ratio, advantage, context)
-        return derivative(lambda x: self.objective(x, advantage, context), log_ratio)
+            return s.w * s.advantage + self.beta(s)
+        return derivative(lambda x: self.objective(s.at(x)), s.log_w)
 
-    def beta(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+    @entry
+    def beta(self, s: Sample) -> Array:
         """The coefficient beta = m - w*A."""
-        m = self.multiplier(log_ratio, advantage, context)
-        return m - ratio(log_ratio) * advantage
+        return self.multiplier(s) - s.w * s.advantage
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
+    @entry
+    def objective(self, s: Sample) -> Array:
         """The published objective J of each sample, up to a constant; to be maximised."""
         raise KlipError(
             f"{self.name} has no published objective; klip.theory.objective_value integrates one"
         )
 
-    def kl_weight(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array | None:
+    @entry
+    def kl_weight(self, s: Sample) -> Array | None:
         """The second channel: what each state's closed-form KL(old || new) is multiplied by.
 
         The objective is then E[J - kl_weight * KL(state)], the weight detached. None: no such term.
         """
         return None
+
+    @entry
+    def evaluate(self, s: Sample) -> tuple[Array, Array | None]:
+        """(m, J) in one pass; J is None where no objective is published.
+
+        >>> from klip.shapes import Clip, Ramp
+        >>> [tuple(map(float, Clip(eps=0.25).evaluate(0.5, 1.0))), Ramp().evaluate(0.0, 1.0)]
+        [(0.0, 1.25), (1.0, None)]
+        """
+        if not self.published:
+            return self.multiplier(s), None
+        if self.definitions & {"multiplier", "beta"}:
+            return self.multiplier(s), self.objective(s)
+        value, m = value_and_derivative(lambda x: self.objective(s.at(x)), s.log_w)
+        return m, value
+
+    @entry
+    def effective_advantage(self, s: Sample) -> Array:
+        """m / w = A + beta/w: the advantage that the unconstrained surrogate would need."""
+        return self.multiplier(s) / s.w
+
+    @property
+    def published(self) -> bool:
+        """Whether it has an objective, its own or made of its parts'."""
+        return "objective" in self.definitions
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        """The ratios (1 - low, 1 + high) between which it leaves samples alone; None without any.
+
+        Where thresholds make them arrays, `like` is an array that has their dtype.
+
+        >>> from klip.shapes import KLk3, Clip, SPO
+        >>> (Clip(eps=0.25) + KLk3()).band(), SPO().band()
+        ((0.75, 1.25), None)
+        """
+        return None
+
+    def shape_at(self, state: State) -> Shape:
+        return self
 
     def weighs_kl(self, like: Array) -> bool:
         """Whether it has the second channel; asked of samples such as `like`, of any framework.
@@ -78,12 +133,6 @@ class Shape(Value, abstract=True):
         """
         known = Context(**{name: like for name in self.needs})
         return self.kl_weight(like, like, known) is not None
-
-    def effective_advantage(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        """M / w = A + beta/w: the advantage that the unconstrained surrogate would need."""
-        return self.multiplier(log_ratio, advantage, context) / ratio(log_ratio)
 
     def __add__(self, other: Shape) -> Shape:
         """`shape + penalty`: their betas add."""
@@ -105,6 +154,13 @@ class Shape(Value, abstract=True):
 class Penalty(Shape, abstract=True):
     """The unconstrained surrogate w*A with something taken off: it can be added to a shape."""
 
+    @entry
+    def cost(self, s: Sample) -> Array:
+        """J - w*A: what it adds to the objective of another shape; 0 if nobody published it."""
+        if not self.published:
+            return 0.0 * s.log_w
+        return self.objective(s) - s.w * s.advantage
+
 
 @dataclass(frozen=True)
 class Band(Shape, abstract=True):
@@ -118,11 +174,7 @@ class Band(Shape, abstract=True):
     low: Parameter = parameter(None, above=0)
     high: Parameter = parameter(None, above=0)
     default_band: ClassVar[tuple[float, float]] = (0.2, 0.2)
-
-    def __init_subclass__(cls, *, band: tuple[float, float] | None = None, **about: Any) -> None:
-        """`band` is the default (low, high)."""
-        super().__init_subclass__(**about)
-        cls.default_band = band or cls.default_band
+    """low and high unless they are given"""
 
     def __post_init__(self) -> None:
         if None not in (self.eps, self.low, self.high):
@@ -142,13 +194,21 @@ class Band(Shape, abstract=True):
         super().__post_init__()
 
     @property
-    def edges(self) -> tuple[Array, Array]:
+    def edges(self) -> Edges:
         """The ratios 1 - low and 1 + high."""
         low = self.eps if self.low is None else self.low
         high = self.eps if self.high is None else self.high
         return 1 - low, 1 + high
 
-    def killed(self, w: Array, advantage: Array) -> Array:
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        return self.at(context, like).edges
+
+    def killed(self, s: Sample) -> Array:
         """I_kill: outside the band on the side that the advantage pushes to; strict."""
         bottom, top = self.edges
-        return ((w > top) & (advantage > 0)) | ((w < bottom) & (advantage < 0))
+        return ((s.w > top) & (s.advantage > 0)) | ((s.w < bottom) & (s.advantage < 0))
+
+    def overshoot(self, s: Sample) -> Array:
+        """How far w lies beyond the edge on the side that A pushes to; negative inside."""
+        bottom, top = self.edges
+        return where(s.advantage > 0, s.w - top, bottom - s.w)

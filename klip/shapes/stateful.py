@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from klip.shapes.backend import (
     Array,
     cast,
-    clip,
     exp,
     log,
     maximum,
     minimum,
-    ratio,
     sqrt,
     stop_gradient,
     where,
 )
 from klip.shapes.context import NO_CONTEXT, Context
 from klip.shapes.hard import PerSample, smaller_pull
-from klip.shapes.shape import Band, Shape
+from klip.shapes.sample import Sample
+from klip.shapes.shape import Band, Edges, Shape
 from klip.shapes.soft import Ramp
 from klip.shapes.thresholds import ByAge, ByPosition
 from klip.shapes.value import Parameter, parameter
@@ -31,66 +30,67 @@ DPPO = "DPPO, arXiv:2602.04879"
 TINY = 1e-30  # keeps logarithms and quotients of vanishing probabilities finite
 
 
-def _triggered(w: Array, advantage: Array, kl: Array, delta: Array) -> Array:
-    """The state has left the region, and this sample pushes further out."""
-    return (kl >= delta) & ((w - 1) * advantage > 0)
+@dataclass(frozen=True)
+class _StateRegion(Shape, abstract=True):
+    """Does something where the state has left a region of KL `delta` and A pushes further out."""
+
+    family = "state KL"
+    requires = ("kl",)
+
+    delta: Parameter = parameter(0.03, at_least=0)
+
+    def triggered(self, s: Sample) -> Array:
+        """KL(state) >= delta and (w-1)A > 0."""
+        return (s.kl >= self.delta) & ((s.w - 1) * s.advantage > 0)
 
 
 @dataclass(frozen=True)
-class TRPPO(Shape, name="tr-ppo", number="13", family="state KL", requires=["kl"], reference=TRULY):
+class TRPPO(_StateRegion):
     """m = 0 where KL(state) >= delta and (w-1)A > 0, wA elsewhere.
 
     >>> float(TRPPO().multiplier(0.1, 1.0, Context(kl=0.05)))
     0.0
     """
 
+    name = "tr-ppo"
+    number = "13"
+    reference = TRULY
+
     delta: Parameter = parameter(0.035, at_least=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
-        return where(_triggered(w, advantage, context.kl, self.delta), 0.0, w * advantage)
+    def multiplier(self, s: Sample) -> Array:
+        return where(self.triggered(s), 0.0, s.w * s.advantage)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        pull = w * advantage
-        out = _triggered(w, advantage, context.kl, self.delta)
-        return where(out, stop_gradient(pull), pull)
+    def objective(self, s: Sample) -> Array:
+        pull = s.w * s.advantage
+        return where(self.triggered(s), stop_gradient(pull), pull)
 
 
 @dataclass(frozen=True)
-class TRPPORB(
-    Shape, name="tr-ppo-rb", number="14", family="state KL", requires=["kl"], reference=TRULY
-):
+class TRPPORB(_StateRegion):
     """m = -alpha wA where KL(state) >= delta and (w-1)A > 0, wA elsewhere.
 
     >>> round(float(TRPPORB().multiplier(0.1, 1.0, Context(kl=0.05))), 4)
     -0.0553
     """
 
-    delta: Parameter = parameter(0.03, at_least=0)
+    name = "tr-ppo-rb"
+    number = "14"
+    reference = TRULY
+
     alpha: Parameter = parameter(0.05, at_least=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
-        pull = w * advantage
-        out = _triggered(w, advantage, context.kl, self.delta)
-        return where(out, -self.alpha * pull, pull)
+    def multiplier(self, s: Sample) -> Array:
+        pull = s.w * s.advantage
+        return where(self.triggered(s), -self.alpha * pull, pull)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        out = _triggered(w, advantage, context.kl, self.delta)
-        back = (1 + self.alpha) * advantage - self.alpha * w * advantage
-        return where(out, back, w * advantage)
+    def objective(self, s: Sample) -> Array:
+        back = (1 + self.alpha) * s.advantage - self.alpha * s.w * s.advantage
+        return where(self.triggered(s), back, s.w * s.advantage)
 
 
 @dataclass(frozen=True)
-class TrulyPPO(
-    Shape, name="truly-ppo", number="15", family="state KL", requires=["kl"], reference=TRULY
-):
+class TrulyPPO(_StateRegion):
     """J = wA - alpha KL(state) where KL(state) >= delta and (w-1)A > 0, wA elsewhere.
 
     The KL is the closed form, through the second channel; `estimator="k3"` puts the sampled
@@ -100,74 +100,66 @@ class TrulyPPO(
     5.0
     """
 
-    delta: Parameter = parameter(0.03, at_least=0)
+    number = "15"
+    reference = TRULY
+
     alpha: Parameter = parameter(5.0, at_least=0)
     estimator: str = parameter("closed-form", choices=("closed-form", "k3"))
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
+    def multiplier(self, s: Sample) -> Array:
         if self.estimator == "closed-form":
-            return w * advantage
-        out = _triggered(w, advantage, context.kl, self.delta)
-        return where(out, w * advantage - self.alpha * (w - 1), w * advantage)
+            return s.w * s.advantage
+        braked = s.w * s.advantage - self.alpha * (s.w - 1)
+        return where(self.triggered(s), braked, s.w * s.advantage)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
+    def objective(self, s: Sample) -> Array:
         if self.estimator == "closed-form":
-            return w * advantage
-        out = _triggered(w, advantage, context.kl, self.delta)
-        return w * advantage - where(out, self.alpha * (w - 1 - log_ratio), 0.0)
+            return s.w * s.advantage
+        penalty = self.alpha * (s.w - 1 - s.log_w)
+        return s.w * s.advantage - where(self.triggered(s), penalty, 0.0)
 
-    def kl_weight(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array | None:
+    def kl_weight(self, s: Sample) -> Array | None:
         if self.estimator != "closed-form":
             return None
-        out = _triggered(ratio(log_ratio), advantage, context.kl, self.delta)
-        return where(out, self.alpha + 0.0 * log_ratio, 0.0)
-
-
-def bernoulli_kl(log_ratio: Array, old_log_prob: Array) -> Array:
-    """KL of "this action or another", old from new: (1-p) log((1-p)/(1-pw)) - p log w."""
-    p = minimum(exp(old_log_prob), 1.0)
-    others = log(maximum(1 - p, TINY)) - log(maximum(1 - p * ratio(log_ratio), TINY))
-    return (1 - p) * others - p * log_ratio
+        return where(self.triggered(s), self.alpha + 0.0 * s.log_w, 0.0)
 
 
 class _Masked(Shape, abstract=True):
-    """wA, with some samples dropped."""
+    """wA, with some samples dropped; it looks at the old probability of the action."""
 
-    def dropped(self, log_ratio: Array, advantage: Array, context: Context) -> Array:
-        raise NotImplementedError
-
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        out = self.dropped(log_ratio, advantage, context)
-        return where(out, 0.0, ratio(log_ratio) * advantage)
-
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        pull = ratio(log_ratio) * advantage
-        return where(self.dropped(log_ratio, advantage, context), stop_gradient(pull), pull)
-
-
-class _BernoulliRegion(_Masked, abstract=True, requires=["old_log_prob"]):
-    """Drops what the advantage pushes beyond a Bernoulli KL of `delta`."""
+    family = "old probability"
+    requires = ("old_log_prob",)
 
     delta: Parameter
 
-    def dropped(self, log_ratio: Array, advantage: Array, context: Context) -> Array:
-        outward = log_ratio * advantage > 0
-        return outward & (bernoulli_kl(log_ratio, context.old_log_prob) > self.delta)
+    def dropped(self, s: Sample) -> Array:
+        """Which samples have no gradient."""
+        raise NotImplementedError
+
+    def multiplier(self, s: Sample) -> Array:
+        return where(self.dropped(s), 0.0, s.w * s.advantage)
+
+    def objective(self, s: Sample) -> Array:
+        pull = s.w * s.advantage
+        return where(self.dropped(s), stop_gradient(pull), pull)
+
+
+class _BernoulliRegion(_Masked, abstract=True):
+    """Drops what the advantage pushes beyond a Bernoulli KL of `delta`."""
+
+    def dropped(self, s: Sample) -> Array:
+        return (s.log_w * s.advantage > 0) & (bernoulli_kl(s) > self.delta)
+
+
+def bernoulli_kl(s: Sample) -> Array:
+    """KL of "this action or another", old from new: (1-p) log((1-p)/(1-pw)) - p log w."""
+    p = minimum(exp(s.old_log_prob), 1.0)
+    others = log(maximum(1 - p, TINY)) - log(maximum(1 - p * s.w, TINY))
+    return (1 - p) * others - p * s.log_w
 
 
 @dataclass(frozen=True)
-class TRGPPO(
-    _BernoulliRegion, name="trgppo", number="16", family="old probability",
-    reference="Wang et al. 2019, arXiv:1901.10314",
-):  # fmt: skip
+class TRGPPO(_BernoulliRegion):
     """m = wA 1[not kill]: PPO-Clip between the two roots of Bernoulli-KL(p || pw) = delta.
 
     For discrete actions: p is the old probability of the action, and the rarer the action the
@@ -178,13 +170,14 @@ class TRGPPO(
     [1.234, 0.0]
     """
 
+    number = "16"
+    reference = "Wang et al. 2019, arXiv:1901.10314"
+
     delta: Parameter = parameter(0.03, above=0)
 
 
 @dataclass(frozen=True)
-class DPPOKL(
-    _BernoulliRegion, name="dppo-kl", number="31", family="old probability", reference=DPPO
-):
+class DPPOKL(_BernoulliRegion):
     """m = wA unless Bernoulli-KL(p || pw) > delta on the side that A pushes to: then 0.
 
     >>> half = Context(old_log_prob=-0.6931)
@@ -192,14 +185,15 @@ class DPPOKL(
     [1.297, 0.0]
     """
 
+    name = "dppo-kl"
+    number = "31"
+    reference = DPPO
+
     delta: Parameter = parameter(0.05, above=0)
 
 
 @dataclass(frozen=True)
-class DPPOTV(
-    _Masked, name="dppo-tv", number="31", family="old probability", requires=["old_log_prob"],
-    reference=DPPO,
-):  # fmt: skip
+class DPPOTV(_Masked):
     """m = wA unless the probability moved by more than delta where A pushes it: then 0.
 
     >>> rare = Context(old_log_prob=-3.0)
@@ -207,18 +201,20 @@ class DPPOTV(
     2.718
     """
 
+    name = "dppo-tv"
+    number = "31"
+    reference = DPPO
+
     delta: Parameter = parameter(0.2, above=0)
 
-    def dropped(self, log_ratio: Array, advantage: Array, context: Context) -> Array:
-        moved = exp(context.old_log_prob) * (ratio(log_ratio) - 1)
-        return ((advantage > 0) & (moved > self.delta)) | ((advantage < 0) & (moved < -self.delta))
+    def dropped(self, s: Sample) -> Array:
+        moved = exp(s.old_log_prob) * (s.w - 1)
+        above = (s.advantage > 0) & (moved > self.delta)
+        return above | ((s.advantage < 0) & (moved < -self.delta))
 
 
 @dataclass(frozen=True)
-class DCPO(
-    Band, name="dcpo", number="32", family="old probability", band=(0.16, 0.2),
-    requires=["old_log_prob"], reference="arXiv:2509.02333",
-):  # fmt: skip
+class DCPO(Band):
     """PPO-Clip within [1/2 + sqrt(max(1 - 4 low/q, 0))/2, 1/2 + sqrt(1 + 4 high/q)/2], q the old
     probability; for A < 0 also m = 0 beyond `cap`.
 
@@ -227,34 +223,33 @@ class DCPO(
     [2.46, 0.0]
     """
 
+    number = "32"
+    family = "old probability"
+    reference = "arXiv:2509.02333"
+    requires = ("old_log_prob",)
+    default_band = (0.16, 0.2)
+
     cap: Parameter = parameter(10.0, above=1)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
-        lower, upper = self._range(context)
-        above = (advantage > 0) & (w > upper)
-        below = (advantage < 0) & ((w < lower) | (w > self.cap))
-        return where(above | below, 0.0, w * advantage)
+    def multiplier(self, s: Sample) -> Array:
+        lower, upper = self._range(s)
+        above = (s.advantage > 0) & (s.w > upper)
+        below = (s.advantage < 0) & ((s.w < lower) | (s.w > self.cap))
+        return where(above | below, 0.0, s.w * s.advantage)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
-        clipped = smaller_pull(w, clip(w, *self._range(context)), advantage)
-        return where(advantage < 0, maximum(clipped, self.cap * advantage), clipped)
+    def objective(self, s: Sample) -> Array:
+        clipped = smaller_pull(s, *self._range(s))
+        return where(s.advantage < 0, maximum(clipped, self.cap * s.advantage), clipped)
 
-    def _range(self, context: Context) -> tuple[Array, Array]:
-        q = maximum(exp(context.old_log_prob), TINY)
+    def _range(self, s: Sample) -> Edges:
+        q = maximum(exp(s.old_log_prob), TINY)
         bottom, top = self.edges
         lower = 0.5 + 0.5 * sqrt(maximum(1 - 4 * (1 - bottom) / q, 0.0))
         return lower, 0.5 + 0.5 * sqrt(1 + 4 * (top - 1) / q)
 
 
 @dataclass(frozen=True)
-class PositionAware(
-    Shape, family="position and age", requires=["position", "length"],
-    reference="KLip-PPO, section 5",
-):  # fmt: skip
+class PositionAware(Shape):
     """The linear ramp, its radius and width moving along the sequence: soft and wide at the
     start (the reasoning), sharp and narrow at the end (the answer).
 
@@ -263,25 +258,30 @@ class PositionAware(
     [1.284, 0.0]
     """
 
+    family = "position and age"
+    reference = "KLip-PPO, section 5"
+    requires = ("position", "length")
+
     eps_start: Parameter = parameter(0.3, above=0)
     eps_end: Parameter = parameter(0.1, above=0)
     width_start: Parameter = parameter(0.1, at_least=0)
     width_end: Parameter = parameter(0.0, at_least=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        ramp = Ramp(
-            eps=ByPosition(self.eps_start, self.eps_end),
-            width=ByPosition(self.width_start, self.width_end),
-        )
-        return ramp.multiplier(log_ratio, advantage, context)
+    @property
+    def region(self) -> Ramp:
+        """The ramp with its radius and its width by position."""
+        eps = ByPosition(self.eps_start, self.eps_end)
+        return Ramp(eps=eps, width=ByPosition(self.width_start, self.width_end))
+
+    def multiplier(self, s: Sample) -> Array:
+        return self.region.multiplier(s)
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        return self.region.band(context, like)
 
 
 @dataclass(frozen=True)
-class AgeConditioned(
-    Shape, family="position and age", requires=["age"], reference="KLip-PPO, section 5"
-):
+class AgeConditioned(Shape):
     """m = discount^age m_clip, the radius of the clip halving every `half_life` updates.
 
     A fresh sample meets PPO-Clip; an old one a narrower region and, if asked, a smaller weight.
@@ -290,14 +290,22 @@ class AgeConditioned(
     [True, False]
     """
 
+    family = "position and age"
+    reference = "KLip-PPO, section 5"
+    requires = ("age",)
+
     eps: Parameter = parameter(0.2, above=0)
     half_life: Parameter = parameter(4.0, above=0)
     floor: Parameter = parameter(0.0, at_least=0)
     discount: Parameter = parameter(1.0, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        region = PerSample(eps=ByAge(self.eps, self.half_life, self.floor))
-        weight = cast(self.discount**context.age, log_ratio)
-        return weight * region.multiplier(log_ratio, advantage, context)
+    @property
+    def region(self) -> PerSample:
+        """The clip with its radius by age."""
+        return PerSample(eps=ByAge(self.eps, self.half_life, self.floor))
+
+    def multiplier(self, s: Sample) -> Array:
+        return cast(self.discount**s.age, s.log_w) * self.region.multiplier(s)
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        return self.region.band(context, like)

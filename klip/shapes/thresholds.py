@@ -10,12 +10,14 @@ from klip.shapes.value import Parameter, Threshold, parameter
 
 
 @dataclass(frozen=True)
-class ByPosition(Threshold, family="threshold", requires=["position", "length"]):
+class ByPosition(Threshold):
     """start + (end - start) * t, with t = position / (length - 1) from 0 to 1.
 
     >>> float(ByPosition(start=0.3, end=0.1).value(Context(position=5.0, length=11.0)))
     0.2
     """
+
+    requires = ("position", "length")
 
     start: Parameter = parameter(0.3)
     end: Parameter = parameter(0.1)
@@ -26,13 +28,15 @@ class ByPosition(Threshold, family="threshold", requires=["position", "length"])
 
 
 @dataclass(frozen=True)
-class FromEnd(Threshold, family="threshold", requires=["position", "length"]):
+class FromEnd(Threshold):
     """`tail` on the last `count` tokens of the sequence, `body` before them.
 
     >>> end = FromEnd(tail=0.1, body=0.3, count=2)
     >>> [float(end.value(Context(position=p, length=5.0))) for p in (2.0, 3.0)]
     [0.3, 0.1]
     """
+
+    requires = ("position", "length")
 
     tail: Parameter = parameter(0.1)
     body: Parameter = parameter(0.3)
@@ -48,12 +52,14 @@ class FromEnd(Threshold, family="threshold", requires=["position", "length"]):
 
 
 @dataclass(frozen=True)
-class ByAge(Threshold, family="threshold", requires=["age"]):
+class ByAge(Threshold):
     """floor + (fresh - floor) * 2^(-age / half_life): shrinks as a sample grows old.
 
     >>> float(ByAge(fresh=0.2, half_life=4.0).value(Context(age=8.0)))
     0.05
     """
+
+    requires = ("age",)
 
     fresh: Parameter = parameter(0.2)
     half_life: Parameter = parameter(4.0, above=0)
@@ -64,12 +70,14 @@ class ByAge(Threshold, family="threshold", requires=["age"]):
 
 
 @dataclass(frozen=True)
-class ByEntropy(Threshold, family="threshold", requires=["entropy"]):
+class ByEntropy(Threshold):
     """`above` where the policy's entropy exceeds `cut`, `below` elsewhere (Archer, ASPO).
 
     >>> float(ByEntropy().value(Context(entropy=2.0)))
     0.4
     """
+
+    requires = ("entropy",)
 
     below: Parameter = parameter(0.2)
     above: Parameter = parameter(0.4)
@@ -80,12 +88,14 @@ class ByEntropy(Threshold, family="threshold", requires=["entropy"]):
 
 
 @dataclass(frozen=True)
-class ByStep(Threshold, family="threshold", requires=["step"]):
+class ByStep(Threshold):
     """Linear from `start` at step 0 to `end` at step `steps`, constant after.
 
     >>> float(ByStep(start=0.2, end=0.0, steps=100).value(Context(step=50.0)))
     0.1
     """
+
+    requires = ("step",)
 
     start: Parameter = parameter(0.2)
     end: Parameter = parameter(0.0)

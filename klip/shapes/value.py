@@ -7,16 +7,17 @@ its command-line spelling (`str`) and its record on disk.
 from __future__ import annotations
 
 import dataclasses
-import functools
+import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from klip.errors import KlipError
 from klip.shapes.backend import Array, cast
 from klip.shapes.context import CONTEXT_FIELDS, NO_CONTEXT, Context, MissingContext
+from klip.shapes.sample import Sample
 
 Parameter = Any
 """A number, a traced number, or a `Threshold`."""
@@ -50,54 +51,80 @@ def is_number(x: object) -> bool:
     return isinstance(x, (int, float)) and not isinstance(x, bool)
 
 
-def _entry(method: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a context optional, its needs checked, and every parameter open to a threshold."""
+def entry(method: Callable[[Any, Sample], Any]) -> Callable[..., Any]:
+    """`method(self, s)` as callers know it: `(log_ratio, advantage, context)`, or a sample.
 
-    @functools.wraps(method)
+    The needs of the value are checked first, and its thresholds become arrays.
+    """
+
     def call(
-        self: Value, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return method(self.at(context, log_ratio), log_ratio, advantage, context)
+        self: Value,
+        log_ratio: Array | Sample,
+        advantage: Array = None,
+        context: Context = NO_CONTEXT,
+    ) -> Any:
+        s = log_ratio if isinstance(log_ratio, Sample) else Sample(log_ratio, advantage, context)
+        if s.advantage is None:
+            raise TypeError(f"{call.__qualname__} needs an advantage: give (log_ratio, advantage)")
+        return method(self.at(s.context, s.log_w), s)
 
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(call, name, getattr(method, name))
     return call
 
 
 @dataclass(frozen=True)
 class Value:
-    """A named, immutable value with numeric parameters."""
+    """A named, immutable value with numeric parameters.
+
+    A class says what it is by the attributes in its body:
+
+        name        its spelling; the class's name in kebab case unless given
+        number      its place in the catalogue
+        family      what it is grouped with; subclasses inherit it
+        reference   who published it
+        requires    the context fields that it reads, besides those of its base class
+    """
 
     name: ClassVar[str] = ""
     number: ClassVar[str] = ""
     family: ClassVar[str] = "user"
     reference: ClassVar[str] = ""
-    requires: ClassVar[frozenset[str]] = frozenset()
+    requires: ClassVar[tuple[str, ...]] = ()
     abstract: ClassVar[bool] = True
     source: ClassVar[str] = ""
+    """the file or module of a user's class"""
     elementwise: ClassVar[tuple[str, ...]] = ()
+    """the methods that subclasses define with one sample as their argument"""
 
-    def __init_subclass__(
-        cls,
-        *,
-        name: str = "",
-        number: str = "",
-        family: str = "",
-        reference: str = "",
-        requires: Iterable[str] = (),
-        abstract: bool = False,
-    ) -> None:
-        """Record where the value comes from; `name` defaults to the class's, in kebab case."""
-        cls.name = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
-        cls.number, cls.reference, cls.abstract = number, reference, abstract
-        cls.family = family or cls.family
-        cls.requires = cls.requires | frozenset(requires)
-        if unknown := cls.requires - CONTEXT_FIELDS.keys():
+    def __init_subclass__(cls, *, abstract: bool = False, **header: Any) -> None:
+        """Complete and check what the class's body says; an `abstract` class is a base alone."""
+        for key in header:
+            raise KlipError(f"{cls.__name__}: write {key} = ... in the body of the class")
+        own = cls.__dict__
+        base = next(b for b in cls.__mro__[1:] if issubclass(b, Value))
+        kebab = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+        cls.name, cls.abstract = own.get("name", kebab), abstract
+        cls.number, cls.reference = own.get("number", ""), own.get("reference", "")
+        required = own.get("requires", ())
+        required = (required,) if isinstance(required, str) else tuple(required)
+        if unknown := sorted(set(required) - CONTEXT_FIELDS.keys()):
             raise KlipError(
-                f"{cls.__name__} requires {', '.join(sorted(unknown))}, which no context has; "
+                f"{cls.__name__} requires {', '.join(unknown)}, which no context has; "
                 f"there are {', '.join(CONTEXT_FIELDS)}"
             )
-        for method in cls.elementwise:
-            if method in cls.__dict__:
-                setattr(cls, method, _entry(cls.__dict__[method]))
+        cls.requires = (*base.requires, *required)
+        for key in own.get("__annotations__", {}):
+            hidden = getattr(base, key, None)
+            if inspect.isfunction(hidden) or isinstance(hidden, property):
+                raise KlipError(
+                    f"{cls.__name__}: a parameter cannot be called '{key}', which every "
+                    f"{base.__name__} has as a method: choose another name"
+                )
+        for key in cls.elementwise:
+            if key in own and "elementwise" not in own:
+                _check_takes_a_sample(cls, key)
+                setattr(cls, key, entry(own[key]))
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
@@ -119,23 +146,48 @@ class Value:
 
     @property
     def brief(self) -> str:
-        """The spelling without parameters that are at their defaults: a label.
+        """The spelling without parameters that are at their defaults, in parts too: a label.
 
-        >>> from klip.shapes import AdaptiveKL, Clip
-        >>> AdaptiveKL(target=0.01).brief, Clip().brief
-        ('adaptive-kl(target=0.01)', 'clip')
+        >>> from klip.shapes import AdaptiveKL, ByAge, Clip
+        >>> AdaptiveKL(target=0.01).brief, Clip(eps=ByAge()).brief
+        ('adaptive-kl(target=0.01)', 'clip(eps=by-age)')
         """
         if any(f.default is dataclasses.MISSING for f in dataclasses.fields(self)):
             return str(self)
         usual = type(self)().parameters
         own = {k: v for k, v in self.parameters.items() if usual.get(k) != v}
-        return f"{self.name}({', '.join(f'{k}={v}' for k, v in own.items())})" if own else self.name
+        inside = (f"{k}={v.brief if isinstance(v, Value) else v}" for k, v in own.items())
+        return f"{self.name}({', '.join(inside)})" if own else self.name
+
+    @property
+    def formula(self) -> str:
+        """The formula: the first paragraph of the class's docstring, in one line; "" without one.
+
+        >>> from klip.shapes import CISPO
+        >>> CISPO().formula
+        'm = clip(w, floor, cap) A.'
+        """
+        text = type(self).__doc__ or ""
+        generated = text.startswith(f"{type(self).__name__}(")  # by dataclass, where there is none
+        return "" if generated else " ".join(text.split("\n\n")[0].split())
+
+    def parts(self) -> Iterator[Value]:
+        """The value itself, then every value among its parameters, and theirs.
+
+        >>> from klip.shapes import ByAge, Clip, KLk3
+        >>> [part.name for part in (Clip(eps=ByAge()) + KLk3()).parts()]
+        ['sum', 'clip', 'by-age', 'kl-k3']
+        """
+        yield self
+        for part in self.parameters.values():
+            if isinstance(part, Value):
+                yield from part.parts()
 
     @property
     def needs(self) -> frozenset[str]:
         """The context fields that this value and its parts ask for."""
         parts = (part.needs for part in self.parameters.values() if isinstance(part, Value))
-        return self.requires.union(*parts)
+        return frozenset(self.requires).union(*parts)
 
     def at(self: V, context: Context, like: Array = 0.0) -> V:
         """The value for one batch: its needs checked, its thresholds arrays of `like`'s dtype."""
@@ -151,6 +203,8 @@ class Value:
 @dataclass(frozen=True)
 class Threshold(Value, abstract=True):
     """A parameter that is a function of the context: `Clip(eps=ByAge(...))`."""
+
+    family = "threshold"
 
     def value(self, context: Context) -> Array:
         """The parameter for each sample."""
@@ -179,13 +233,13 @@ def numbers(value: Value, prefix: str = "") -> dict[str, Any]:
     >>> numbers(Clip(eps=ByAge(fresh=0.2)))
     {'eps.fresh': 0.2, 'eps.half_life': 4.0, 'eps.floor': 0.0}
     """
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for key, part in value.parameters.items():
         if isinstance(part, Value):
-            found |= numbers(part, f"{prefix}{key}.")
+            paths |= numbers(part, f"{prefix}{key}.")
         elif not isinstance(part, str):
-            found[prefix + key] = part
-    return found
+            paths[prefix + key] = part
+    return paths
 
 
 def with_numbers(value: V, new: Mapping[str, Any]) -> V:
@@ -212,6 +266,18 @@ def with_numbers(value: V, new: Mapping[str, Any]) -> V:
 def structure(value: V) -> V:
     """The value with every number 0: two values that compile alike have equal structures."""
     return with_numbers(value, dict.fromkeys(numbers(value), 0.0))
+
+
+def _check_takes_a_sample(cls: type[Value], name: str) -> None:
+    """Raise unless the method `name` of a class takes itself and one sample."""
+    method = cls.__dict__[name]
+    taken = list(inspect.signature(method).parameters) if inspect.isfunction(method) else []
+    if len(taken) != 2:
+        raise KlipError(
+            f"{cls.__name__}.{name}({', '.join(taken)}) must take one sample: write "
+            f"`def {name}(self, s)`, where s.w is the ratio, s.log_w its logarithm, s.advantage "
+            "the advantage, and s.age, s.kl and so on are the context"
+        )
 
 
 def _check(owner: str, f: dataclasses.Field[Any], value: Any) -> None:

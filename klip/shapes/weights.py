@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klip.shapes.backend import Array, clip, minimum, ratio, stop_gradient, where
-from klip.shapes.context import NO_CONTEXT, Context
+from klip.shapes.backend import Array, clip, minimum, stop_gradient, where
+from klip.shapes.sample import Sample
 from klip.shapes.shape import Band, Shape
 from klip.shapes.value import Parameter, parameter
 
 
 @dataclass(frozen=True)
-class CISPO(
-    Shape, name="cispo", number="29", family="weight",
-    reference="MiniMax-M1, arXiv:2506.13585; ScaleRL, arXiv:2510.13786",
-):  # fmt: skip
+class _Weighted(Shape, abstract=True):
+    """m = omega A, J = omega A log w."""
+
+    family = "weight"
+
+    def omega(self, s: Sample) -> Array:
+        """The weight of each sample."""
+        raise NotImplementedError
+
+    def multiplier(self, s: Sample) -> Array:
+        return self.omega(s) * s.advantage
+
+    def objective(self, s: Sample) -> Array:
+        return stop_gradient(self.omega(s)) * s.advantage * s.log_w
+
+
+@dataclass(frozen=True)
+class CISPO(_Weighted):
     """m = clip(w, floor, cap) A.
 
     `floor` and `cap` are ratios, not offsets from 1: TRL's `epsilon_high` is `cap`, verl's and
@@ -24,70 +38,59 @@ class CISPO(
     5.0
     """
 
+    number = "29"
+    reference = "MiniMax-M1, arXiv:2506.13585; ScaleRL, arXiv:2510.13786"
+
     cap: Parameter = parameter(5.0, above=0)
     floor: Parameter = parameter(0.0, at_least=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return clip(ratio(log_ratio), self.floor, self.cap) * advantage
-
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        weight = clip(ratio(log_ratio), self.floor, self.cap)
-        return stop_gradient(weight) * advantage * log_ratio
+    def omega(self, s: Sample) -> Array:
+        return clip(s.w, self.floor, self.cap)
 
 
 @dataclass(frozen=True)
-class TIS(
-    Shape, name="tis", number="30", family="weight",
-    reference="V-trace, arXiv:1802.01561; AIPO, arXiv:2505.24034",
-):  # fmt: skip
+class TIS(_Weighted):
     """m = min(w, cap) A.
 
     >>> float(TIS(cap=1.0).multiplier(3.0, 1.0))
     1.0
     """
 
+    number = "30"
+    reference = "V-trace, arXiv:1802.01561; AIPO, arXiv:2505.24034"
+
     cap: Parameter = parameter(1.0, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        return minimum(ratio(log_ratio), self.cap) * advantage
-
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        weight = minimum(ratio(log_ratio), self.cap)
-        return stop_gradient(weight) * advantage * log_ratio
+    def omega(self, s: Sample) -> Array:
+        return minimum(s.w, self.cap)
 
 
 @dataclass(frozen=True)
-class GPPO(
-    Band, name="gppo", number="33", family="weight", band=(0.2, 0.28),
-    reference="arXiv:2508.07629",
-):  # fmt: skip
+class GPPO(Band):
     """m = edge A on the kill set, wA elsewhere: the clip bounds the pull and keeps it.
 
     >>> float(GPPO().multiplier(3.0, 1.0))
     1.28
     """
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
-        bottom, top = self.edges
-        kept = where(advantage > 0, top, bottom, like=w)
-        return where(self.killed(w, advantage), kept, w) * advantage
+    number = "33"
+    family = "weight"
+    reference = "arXiv:2508.07629"
+    default_band = (0.2, 0.28)
 
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        w = ratio(log_ratio)
+    def multiplier(self, s: Sample) -> Array:
         bottom, top = self.edges
-        rescaled = where(advantage > 0, top, bottom, like=advantage) / stop_gradient(w) * w
-        return where(self.killed(w, advantage), rescaled, w) * advantage
+        kept = where(s.advantage > 0, top, bottom, like=s.w)
+        return where(self.killed(s), kept, s.w) * s.advantage
+
+    def objective(self, s: Sample) -> Array:
+        bottom, top = self.edges
+        rescaled = where(s.advantage > 0, top, bottom, like=s.advantage) / stop_gradient(s.w) * s.w
+        return where(self.killed(s), rescaled, s.w) * s.advantage
 
 
 @dataclass(frozen=True)
-class ASPO(Band, name="aspo", number="35", family="weight", reference="arXiv:2510.06062"):
+class ASPO(Band):
     """A > 0: m = A min(1/w, cap), 0 for w > 1+high; A < 0: m = A min(w, cap), 0 for w < 1-low.
 
     The published radius is 0.2 at low entropy and 0.4 at high: `ASPO(eps=ByEntropy(0.2, 0.4))`.
@@ -96,26 +99,30 @@ class ASPO(Band, name="aspo", number="35", family="weight", reference="arXiv:251
     3.0
     """
 
+    number = "35"
+    family = "weight"
+    reference = "arXiv:2510.06062"
+
     cap: Parameter = parameter(3.0, above=0)
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        w = ratio(log_ratio)
-        weight = minimum(where(advantage > 0, 1 / w, w), self.cap)
-        return where(self.killed(w, advantage), 0.0, weight * advantage)
+    def multiplier(self, s: Sample) -> Array:
+        weight = minimum(where(s.advantage > 0, 1 / s.w, s.w), self.cap)
+        return where(self.killed(s), 0.0, weight * s.advantage)
 
 
 @dataclass(frozen=True)
-class TOPR(Shape, name="topr", number="36", family="weight", reference="arXiv:2503.14286"):
+class TOPR(_Weighted):
     """m = A for good samples, min(w, 1) A for the others.
 
-    What is good is told by the advantage, or as published by the sign of the reward
+    The sign of the advantage tells which are good, or as published that of the reward
     (`sign="reward"`, which needs that context).
 
     >>> [float(TOPR().multiplier(3.0, a)) for a in (2.0, -2.0)]
     [2.0, -2.0]
     """
+
+    number = "36"
+    reference = "arXiv:2503.14286"
 
     sign: str = parameter("advantage", choices=("advantage", "reward"))
 
@@ -124,13 +131,6 @@ class TOPR(Shape, name="topr", number="36", family="weight", reference="arXiv:25
         """`reward`, if that tells good from bad."""
         return frozenset({"reward"} if self.sign == "reward" else ())
 
-    def multiplier(
-        self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT
-    ) -> Array:
-        good = (context.reward if self.sign == "reward" else advantage) > 0
-        return where(good, 1.0, minimum(ratio(log_ratio), 1.0)) * advantage
-
-    def objective(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        good = (context.reward if self.sign == "reward" else advantage) > 0
-        truncated = stop_gradient(minimum(ratio(log_ratio), 1.0)) * advantage * log_ratio
-        return where(good, advantage * log_ratio, truncated)
+    def omega(self, s: Sample) -> Array:
+        good = (s.reward if self.sign == "reward" else s.advantage) > 0
+        return where(good, 1.0, minimum(s.w, 1.0))

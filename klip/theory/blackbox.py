@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from klip.errors import KlipError
-
-Floats = npt.NDArray[np.float64]
+from klip.theory.views import Floats
 
 FRAMEWORKS = ("torch", "jax")
 OLD = -5.0
@@ -31,7 +29,7 @@ FLAT, GRID, SEQUENCES = "[N]", "[B, T]", "[B, T] with advantages [B]"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Answer:
     """What one call of a loss gave."""
 
     value: Floats  # [], [N], [B] or [B, T]
@@ -158,7 +156,7 @@ def call(
     old: Floats | float | None = None,
     mask: Floats | None = None,
     dtype: str = "float64",
-) -> Outcome:
+) -> Answer:
     """The loss and its gradient in the new log-probabilities, on arrays `[B, T]`.
 
     Unless given, the old log-probability is low enough for the new one to be one too.
@@ -176,7 +174,7 @@ def call(
         warnings.simplefilter("ignore")
         value, gradient = run(box, arrays, dtype)
     gradient = np.asarray(gradient, dtype=np.float64).reshape(log_ratio.shape)
-    return Outcome(np.asarray(value, dtype=np.float64), gradient)
+    return Answer(np.asarray(value, dtype=np.float64), gradient)
 
 
 def _ask(box: BlackBox, arrays: dict[str, Any]) -> Any:

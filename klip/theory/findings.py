@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from klip.theory.blackbox import BlackBox, Floats, call
+from klip.theory.blackbox import BlackBox, call
 from klip.theory.fit import Match
 from klip.theory.reduction import Coupling, Reduction
 from klip.theory.samples import ADVANTAGES, LOG_RATIOS
-
-Pull = Callable[[Floats, Floats], Floats]
+from klip.theory.views import Anchor, Floats, Pull, anchor
 
 NOTHING = 1e-12
 
@@ -26,34 +25,6 @@ class Finding:
     message: str
     by_design: bool = False
     """Whether the published shape that the loss is does the same."""
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """M at w = 1, where it should be A."""
-
-    kind: str  # "exact", "gauge", "scale", "flipped" or "broken"
-    constant: float = 0.0  # of a gauge A + c, or of a scale c*A
-
-
-def anchor(pull: Pull, tolerance: float) -> Anchor:
-    """Whether m(1, A) is A, A + c, c*A or something else."""
-    a = np.array([a for a in ADVANTAGES if a])
-    m = pull(np.zeros_like(a), a)
-    scale, offset = float(np.sum(m * a) / np.sum(a * a)), m - a
-
-    def small(x: Floats) -> bool:
-        return bool(np.all(np.abs(x) <= tolerance * np.maximum(1.0, np.abs(m))))
-
-    if not np.all(np.isfinite(m)):
-        return Anchor("broken")
-    if small(offset):
-        return Anchor("exact")
-    if small(offset - offset.mean()):
-        return Anchor("gauge", float(offset.mean()))
-    if small(m - scale * a) and scale:
-        return Anchor("scale" if scale > 0 else "flipped", scale)
-    return Anchor("broken")
 
 
 def pull_at_zero(pull: Pull, tolerance: float) -> tuple[float, float] | None:
@@ -73,7 +44,7 @@ def dead_regions(pull: Pull) -> list[tuple[float, tuple[float, float]]]:
 
     A gate that fades away has no such edge: 1e-3 before its zeros it is still almost zero.
     """
-    found = []
+    regions = []
     for a in (1.0, -1.0):
         distance = np.arange(1, 257) / 64.0
         dead = _dead(pull, -a * distance, a)
@@ -92,8 +63,8 @@ def dead_regions(pull: Pull) -> list[tuple[float, tuple[float, float]]]:
         end = distance[first + alive_again[0]] if alive_again.size else np.inf
         start = high if first else 0.0
         region = sorted((float(np.exp(-a * start)), float(np.exp(-a * end))))
-        found.append((a, (region[0], region[1])))
-    return found
+        regions.append((a, (region[0], region[1])))
+    return regions
 
 
 def _dead(pull: Pull, log_ratio: Floats, advantage: float) -> npt.NDArray[np.bool_]:
@@ -117,11 +88,13 @@ def of_pull(
         return Finding(code, message + why + ".", by_design)
 
     here = anchor(pull, tolerance)
-    if here.kind != "exact":
-        yield finding(
-            "anchor", _anchor_message(pull, here) + hint,
-            lambda p: anchor(p, tolerance).kind == here.kind,
-        )  # fmt: skip
+    if here.outcome != "exact":
+
+        def same(published: Pull) -> bool:
+            there = anchor(published, tolerance)
+            return (there.outcome, there.flipped) == (here.outcome, here.flipped)
+
+        yield finding("anchor", _anchor_message(pull, here) + hint, same)
     if idle := pull_at_zero(pull, tolerance):
         yield finding(
             "zero-advantage",
@@ -129,7 +102,7 @@ def of_pull(
             "usually comes from a KL, entropy or other penalty inside the policy loss",
             lambda p: pull_at_zero(p, tolerance),
         )
-    if here.kind != "flipped" and (dead := dead_regions(pull)):  # else the sides are swapped
+    if not here.flipped and (dead := dead_regions(pull)):  # else the sides are swapped
         where = " and ".join(_region(*region) for region in dead)
         yield finding(
             "pass-killed",
@@ -141,20 +114,20 @@ def of_pull(
 
 def _anchor_message(pull: Pull, here: Anchor) -> str:
     c = here.constant
-    if here.kind == "gauge":
+    if here.outcome == "gauge":
         return (
             f"at w = 1 the pull is A {'+' if c > 0 else '-'} {abs(c):.6g} and not A: a gauge, zero "
             "in expectation at the old policy, which usually comes from a k1 KL or an entropy bonus"
         )
-    if here.kind == "scale":
-        return (
-            f"at w = 1 the pull is {c:.6g} A and not A, which usually comes from a coefficient on "
-            "the loss or from dividing by a constant"
-        )
-    if here.kind == "flipped":
+    if here.flipped:
         return (
             f"at w = 1 the pull is {c:.6g} A: minimising this loss lowers the objective, which "
             "usually comes from a missing minus sign or from exp(old - new) for the ratio"
+        )
+    if here.outcome == "scale":
+        return (
+            f"at w = 1 the pull is {c:.6g} A and not A, which usually comes from a coefficient on "
+            "the loss or from dividing by a constant"
         )
     a = np.array([1.0, -1.0])
     up, down = pull(np.zeros(2), a)
@@ -193,10 +166,8 @@ def not_finite(box: BlackBox, pull: Pull) -> Iterator[Finding]:
     for dtype, far in (("float64", 20.0), ("float32", 20.0), ("float64", 50.0)):
         for log_ratio in (far, -far):
             for advantage in (1.0, -1.0, 0.0):
-                out = call(
-                    box, np.where(here, log_ratio, 0.0), np.where(here, advantage, 0.5),
-                    dtype=dtype,
-                )  # fmt: skip
+                x, a = np.where(here, log_ratio, 0.0), np.where(here, advantage, 0.5)
+                out = call(box, x, a, dtype=dtype)
                 for what, values in (("gradient", out.gradient), ("value", out.value)):
                     if not np.all(np.isfinite(values)):
                         yield _not_finite(what, log_ratio, advantage, dtype)

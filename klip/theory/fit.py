@@ -26,8 +26,9 @@ from klip.shapes import (
     numbers,
     with_numbers,
 )
-from klip.theory.blackbox import OLD, Floats
-from klip.theory.samples import Samples, points_only
+from klip.theory.blackbox import OLD
+from klip.theory.samples import SampledPull, points_only
+from klip.theory.views import Floats
 
 FEATURES = 16
 """How many jumps, and how many bends, may suggest values of a parameter."""
@@ -55,26 +56,26 @@ class Match:
         return str(self.shape) if self.shape else self.name
 
 
-def match(samples: Samples, tolerance: float = TOLERANCE) -> Match:
+def match(samples: SampledPull, tolerance: float = TOLERANCE) -> Match:
     """The catalogue shape nearest to the samples; with the fewest odd parameters, if several."""
     if samples.pull.size == 0 or not np.any(samples.pull):
         return Match(None, "none", {}, 0.0, False, (1.0, 0.0), [])
     candidates = _candidates(samples.by_old)
-    found: list[_Fit] = []
+    fits: list[_Fit] = []
     for needy in (True, False):  # first those that the old log-prob may explain
-        if not any(fit.exact for fit in found):
+        if not any(fit.exact for fit in fits):
             some = [shape for shape in candidates if bool(shape.needs) == needy]
-            found += [_fit(shape, samples, tolerance) for shape in some]
-    if not any(fit.exact for fit in found):
-        found += _sums(candidates, samples, tolerance)
-    exact = [fit for fit in found if fit.exact]
-    best = min(exact, key=lambda f: f.odd) if exact else min(found, key=lambda f: f.distance)
+            fits += [_fit(shape, samples, tolerance) for shape in some]
+    if not any(fit.exact for fit in fits):
+        fits += _sums(candidates, samples, tolerance)
+    exact = [fit for fit in fits if fit.exact]
+    best = min(exact, key=lambda f: f.odd) if exact else min(fits, key=lambda f: f.distance)
     same = [f.shape for f in exact if f is not best and _same(f.shape, best.shape)]
     return compare(best.shape, samples, best.exact, [str(shape) for shape in same])
 
 
 def compare(
-    shape: Shape, samples: Samples, exact: bool = False, equivalents: Iterable[str] = ()
+    shape: Shape, samples: SampledPull, exact: bool = False, equivalents: Iterable[str] = ()
 ) -> Match:
     """A shape as the match of the samples."""
     difference = _difference(shape, samples)
@@ -99,16 +100,13 @@ def _candidates(by_old: bool) -> list[Shape]:
     known = frozenset({"old_log_prob"} if by_old else ())
     context = Context(old_log_prob=OLD) if by_old else NO_CONTEXT
     shapes = [cls() for cls in catalogue().values()]
-    return [
-        shape for shape in shapes
-        if isinstance(shape, Shape) and shape.needs <= known
-        and shape.kl_weight(0.0, 1.0, context) is None
-    ]  # fmt: skip
+    determined = [shape for shape in shapes if shape.needs <= known]
+    return [shape for shape in determined if shape.kl_weight(0.0, 1.0, context) is None]
 
 
-def _sums(candidates: list[Shape], samples: Samples, tolerance: float) -> list[_Fit]:
+def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> list[_Fit]:
     """Shape + penalty. At A = 0 the penalty stands alone, so it is fitted there and taken off."""
-    found = []
+    fits = []
     idle = samples.at(samples.advantage == 0)
     if not np.any(np.abs(idle.pull) > tolerance):
         return []
@@ -120,11 +118,11 @@ def _sums(candidates: list[Shape], samples: Samples, tolerance: float) -> list[_
         rest = samples.changed(samples.pull - beta)
         for shape in (shape for shape in candidates if not isinstance(shape, Penalty)):
             base = _fit(shape, rest, tolerance)
-            found.append(_judge(base.shape + fit.shape, base.odd + 1, samples, tolerance))
-    return found
+            fits.append(_judge(base.shape + fit.shape, base.odd + 1, samples, tolerance))
+    return fits
 
 
-def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
+def _fit(default: Shape, samples: SampledPull, tolerance: float) -> _Fit:
     """The parameters with which a shape is nearest to the samples."""
     few = samples.at(_thin(samples))
     names, start, least = _coordinates(default)
@@ -150,14 +148,14 @@ def _fit(default: Shape, samples: Samples, tolerance: float) -> _Fit:
     return _judge(shape, odd, samples, tolerance)
 
 
-def _judge(shape: Shape, odd: int, samples: Samples, tolerance: float) -> _Fit:
+def _judge(shape: Shape, odd: int, samples: SampledPull, tolerance: float) -> _Fit:
     difference = _difference(shape, samples)
     largest = float(difference.max())
     distance = float(np.sqrt(np.mean(np.minimum(difference, 10.0) ** 2)))
     return _Fit(shape, largest, distance, largest <= tolerance, odd)
 
 
-def _thin(samples: Samples) -> Floats:
+def _thin(samples: SampledPull) -> Floats:
     """Every third log-ratio of the grid, and all that lies between its points."""
     place = samples.log_ratio * 20
     between = np.abs(place - np.round(place)) > 1e-9
@@ -180,7 +178,7 @@ def _coordinates(shape: Shape) -> tuple[list[str], Floats, Floats]:
     return list(values), np.array(list(values.values())), np.array(bounds, dtype=float)
 
 
-def _residuals(shape: Shape, names: list[str], thetas: Floats, samples: Samples) -> Floats:
+def _residuals(shape: Shape, names: list[str], thetas: Floats, samples: SampledPull) -> Floats:
     """(shape - pull) / max(1, |pull|) for rows of parameters: `[G, P]`."""
     new: dict[str, Any] = {name: thetas[:, i, None] for i, name in enumerate(names)}
     if isinstance(shape, Band):
@@ -200,7 +198,7 @@ def _misfit(residuals: Floats) -> Floats:
 
 
 def _search(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull
 ) -> Floats:
     """Each parameter in turn, among values that the jumps suggest and a coarse range."""
     for _ in range(2):
@@ -216,7 +214,7 @@ def _search(
     return theta
 
 
-def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
+def _guesses(theta: Floats, i: int, least: float, samples: SampledPull) -> Floats:
     """The value itself, its multiples, its fellows, and what jumps and bends may stand for."""
     now = theta[i]
     places = [samples.jumps[:FEATURES, 0], np.unique(samples.bends)[:FEATURES]]
@@ -228,9 +226,11 @@ def _guesses(theta: Floats, i: int, least: float, samples: Samples) -> Floats:
     return np.concatenate([[now], every[every >= least]])
 
 
-def _crossings(shape: Shape, names: list[str], theta: Floats, i: int, samples: Samples) -> Floats:
+def _crossings(
+    shape: Shape, names: list[str], theta: Floats, i: int, samples: SampledPull
+) -> Floats:
     """Values of a parameter at which the shape itself jumps where the pull does."""
-    found = []
+    values = []
     for jump in samples.jumps[:FEATURES]:
         here = points_only(jump[None])
         low, high = 1e-5, 1e2
@@ -243,8 +243,8 @@ def _crossings(shape: Shape, names: list[str], theta: Floats, i: int, samples: S
                 break
             low, high = rows[step, i], rows[step + 1, i]
         else:
-            found.append((low + high) / 2)
-    return np.array(found)
+            values.append((low + high) / 2)
+    return np.array(values)
 
 
 def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
@@ -256,9 +256,13 @@ def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _polish(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples,
+    shape: Shape,
+    names: list[str],
+    theta: Floats,
+    least: Floats,
+    samples: SampledPull,
     free: npt.NDArray[np.bool_],
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Least squares from there, in the free parameters."""
 
     def full(x: Floats) -> Floats:
@@ -276,15 +280,14 @@ def _polish(
         return change
 
     def descend(x: Floats, precision: float, steps: int) -> Any:
-        return least_squares(
-            residuals, x, slopes, (least[free], np.inf), x_scale=np.maximum(np.abs(x), 0.01),
-            ftol=precision, xtol=precision, gtol=precision, max_nfev=steps,
-        )  # fmt: skip
+        bounds, scale = (least[free], np.inf), np.maximum(np.abs(x), 0.01)
+        ends = dict.fromkeys(("ftol", "xtol", "gtol"), precision)
+        return least_squares(residuals, x, slopes, bounds, x_scale=scale, max_nfev=steps, **ends)
 
-    found = descend(theta[free], 1e-3, 10)
-    if found.cost < 1e-3 * samples.pull.size:  # it may be this shape
-        found = descend(found.x, 1e-15, 30)
-    polished = full(found.x).ravel()
+    solution = descend(theta[free], 1e-3, 10)
+    if solution.cost < 1e-3 * samples.pull.size:  # it may be this shape
+        solution = descend(solution.x, 1e-15, 30)
+    polished = full(solution.x).ravel()
     if _build(shape, names, polished) is None:
         return theta
     both = np.stack([theta, polished])
@@ -293,7 +296,7 @@ def _polish(
 
 
 def _equal_sides(
-    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: Samples
+    shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull
 ) -> list[Floats]:
     """The band with one side's radius on both, and the other parameters to suit."""
     others = np.array([name not in ("low", "high") for name in names])
@@ -315,7 +318,7 @@ def _build(default: Shape, names: list[str], theta: Floats) -> Shape | None:
 
 
 def _tidy(
-    default: Shape, names: list[str], theta: Floats, samples: Samples, tolerance: float
+    default: Shape, names: list[str], theta: Floats, samples: SampledPull, tolerance: float
 ) -> Shape:
     """The shape with short numbers, and the default ones, wherever they fit as well."""
     _, start, _ = _coordinates(default)
@@ -323,8 +326,8 @@ def _tidy(
     def largest(row: Floats) -> float:
         return float(np.abs(_residuals(default, names, row[None], samples)).max())
 
-    found = largest(theta) if names else 0.0
-    allowed = max(2 * found, 1e-8) if found < tolerance else found
+    reached = largest(theta) if names else 0.0
+    allowed = max(2 * reached, 1e-8) if reached < tolerance else reached
     for i in range(len(names)):
         plain = (start[i], 0.0, 1.0)
         for value in (*plain, *(round(theta[i], digits) for digits in (2, 3, 4, 6, 9, 12))):
@@ -337,7 +340,7 @@ def _tidy(
     return _build(default, names, theta) or default
 
 
-def _difference(shape: Shape, samples: Samples) -> Floats:
+def _difference(shape: Shape, samples: SampledPull) -> Floats:
     with np.errstate(all="ignore"):
         m = shape.multiplier(samples.log_ratio, samples.advantage, samples.context)
         off = np.abs(m - samples.pull) / np.maximum(1.0, np.abs(samples.pull))

@@ -74,8 +74,8 @@ def worst_gradient_difference(
                 new = problem.log_prob(parameters, observation, action)
                 return objective(new, old, advantage), new
 
-            found, new = jax.grad(value, has_aux=True)(problem.parameters)
-            return new, found
+            slope, new = jax.grad(value, has_aux=True)(problem.parameters)
+            return new, slope
 
         new, full = gradient(unconstrained)
         gap = jax.tree.map(lambda x, y: x - y, gradient(first)[1], gradient(second)[1])
@@ -141,8 +141,9 @@ def _problem(
 
 
 def _initial(key: Any, scale: float) -> Parameters:
-    sizes = {"w1": (OBSERVATION, HIDDEN), "w2": (HIDDEN, HIDDEN), "w3": (HIDDEN, ACTIONS),
-             "b1": (HIDDEN,), "b2": (HIDDEN,), "b3": (ACTIONS,), "log_std": (ACTIONS,)}  # fmt: skip
+    weights = {"w1": (OBSERVATION, HIDDEN), "w2": (HIDDEN, HIDDEN), "w3": (HIDDEN, ACTIONS)}
+    biases = {"b1": (HIDDEN,), "b2": (HIDDEN,), "b3": (ACTIONS,), "log_std": (ACTIONS,)}
+    sizes: dict[str, tuple[int, ...]] = {**weights, **biases}
     keys = jax.random.split(key, len(sizes))
     return {
         name: scale * jax.random.normal(k, size, dtype=float) / max(size[0], 4) ** 0.5

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klip.shapes import (
-    NO_CONTEXT,
-    AgeConditioned,
-    Array,
-    Band,
-    ByAge,
-    ByPosition,
-    BySign,
-    Context,
-    Gated,
-    PositionAware,
-    Shape,
-    Sum,
-    ratio,
-)
+from klip.shapes import NO_CONTEXT, REFERENCE_BAND, Array, Context, Edges, Shape, ratio
 
 
 class Partition(NamedTuple):
@@ -55,30 +41,13 @@ def split(w: Array, advantage: Array, bottom: Array, top: Array) -> Partition:
     return Partition(~(kill | passing), kill, passing)
 
 
-def edges_of(
-    shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0, default: float = 0.2
-) -> tuple[Array, Array]:
+def edges_of(shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0) -> Edges:
     """The ratios (1 - low, 1 + high) by which a shape's samples are told apart.
 
-    They are those of its part that has a band, its thresholds resolved in `context`; a shape
-    without one has that of `default`.
+    They are those of its band in `context`, as `Shape.band` has them, or of the reference band.
 
     >>> from klip.shapes import Clip, KLk3, SPO
     >>> edges_of(Clip(eps=0.25) + KLk3()), edges_of(SPO())
     ((0.75, 1.25), (0.8, 1.2))
     """
-    match shape:
-        case Gated(_, inner) | Sum(inner, _):
-            return edges_of(inner, context, like, default)
-        case BySign(positive, negative):  # the kill set's own: above where A > 0, below where A < 0
-            bottom, _ = edges_of(negative, context, like, default)
-            return bottom, edges_of(positive, context, like, default)[1]
-        case PositionAware(eps_start=start, eps_end=end):
-            eps = ByPosition(start, end).value(context)
-        case AgeConditioned(eps=fresh, half_life=half, floor=floor):
-            eps = ByAge(fresh, half, floor).value(context)
-        case Band():
-            return shape.at(context, like).edges
-        case _:
-            eps = default
-    return 1 - eps, 1 + eps
+    return shape.band(context, like) or REFERENCE_BAND

@@ -18,8 +18,8 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Context, Shape, load_module
-from klip.theory.blackbox import GRID, OLD, Floats, describe, open_box
-from klip.theory.findings import NOTHING, Finding, anchor, not_finite, of_batch, of_pull
+from klip.theory.blackbox import GRID, OLD, describe, open_box
+from klip.theory.findings import NOTHING, Finding, not_finite, of_batch, of_pull
 from klip.theory.fit import TOLERANCE, Match, compare, match
 from klip.theory.reduction import (
     TOKEN_SUM,
@@ -31,7 +31,8 @@ from klip.theory.reduction import (
     masked_leak,
     reduction_of,
 )
-from klip.theory.samples import ADVANTAGES, LOG_RATIOS, Samples, sample
+from klip.theory.samples import ADVANTAGES, LOG_RATIOS, SampledPull, sample
+from klip.theory.views import Floats, anchor
 
 if TYPE_CHECKING:
     from klip.theory.profile import Profile
@@ -74,17 +75,17 @@ class Probe:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, strictly JSON."""
-        found = self.match
+        match = self.match
         plain = {
             "framework": self.framework,
             "reduction": self.reduction,
             "match": {
-                "shape": found.name if found.shape else None,
-                "parameters": found.parameters,
-                "max_difference": found.max_difference,
-                "exact": found.exact,
-                "where": found.where,
-                "equivalents": found.equivalents,
+                "shape": match.name if match.shape else None,
+                "parameters": match.parameters,
+                "max_difference": match.max_difference,
+                "exact": match.exact,
+                "where": match.where,
+                "equivalents": match.equivalents,
             },
             "profile": self.profile.as_dict(),
             "findings": [vars(finding) for finding in self.findings],
@@ -117,8 +118,8 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
     ...     clipped = jnp.clip(ratio, 0.8, 1.2)
     ...     return -jnp.minimum(ratio * advantages, clipped * advantages).mean()
     >>> import jax.numpy as jnp
-    >>> found = probe(ppo_loss, framework="jax")
-    >>> found.match.name, found.match.parameters, found.reduction, found.findings
+    >>> p = probe(ppo_loss, framework="jax")
+    >>> p.match.name, p.match.parameters, p.reduction, p.findings
     ('clip', {'eps': 0.2}, 'mean', [])
     """
     box = open_box(loss_fn, framework, is_elementwise)
@@ -143,26 +144,28 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
     by_old, noise = _old_dependence(question)
     tolerance = max(TOLERANCE, 10 * noise)
     samples = sample(question.pull, by_old)
-    found = match(samples, tolerance)
-    findings = [
-        *not_finite(box, question.pull),
-        *of_batch(
-            mix, reduction, masked_leak(box) if box.masked else "",
-            normalises and _repeats(question),
-        ),
-    ]  # fmt: skip
+    nearest = match(samples, tolerance)
+    leak = masked_leak(box) if box.masked else ""
+    neutral = normalises and _repeats(question)
+    findings = [*not_finite(box, question.pull), *of_batch(mix, reduction, leak, neutral)]
     if samples.pull.size and np.all(np.abs(samples.pull) <= NOTHING):
         findings.append(Finding("no-gradient", NO_GRADIENT))
     elif samples.pull.size:
-        published = _published(found.shape) if found.exact and found.shape else None
+        published = _published(nearest.shape) if nearest.exact and nearest.shape else None
         hint = ""
         if published is None:
-            hint, found = _but_for_scale(question, samples, tolerance, found)
-        findings += of_pull(question.pull, found, published, tolerance, hint)
+            hint, nearest = _but_for_scale(question, samples, tolerance, nearest)
+        findings += of_pull(question.pull, nearest, published, tolerance, hint)
     return Probe(
-        describe(loss_fn), box.framework, box.layout, reduction.name, found, findings, by_old,
-        question,
-    )  # fmt: skip
+        name=describe(loss_fn),
+        framework=box.framework,
+        layout=box.layout,
+        reduction=reduction.name,
+        match=nearest,
+        findings=findings,
+        depends_on_old=by_old,
+        question=question,
+    )
 
 
 NO_GRADIENT = (
@@ -174,7 +177,7 @@ NO_GRADIENT = (
 def _constant_length(question: Question) -> float:
     """The constant that token sums are divided by; 0 if there is none."""
     here = anchor(question.pull, TOLERANCE)
-    return 1 / here.constant if here.kind == "scale" and 0 < here.constant < 1 else 0.0
+    return 1 / here.constant if here.outcome == "scale" and 0 < here.constant < 1 else 0.0
 
 
 def _old_dependence(question: Question) -> tuple[bool, float]:
@@ -206,17 +209,17 @@ def _published(shape: Shape) -> Callable[[Floats, Floats], Floats]:
 
 
 def _but_for_scale(
-    question: Question, samples: Samples, tolerance: float, nearest: Match
+    question: Question, samples: SampledPull, tolerance: float, nearest: Match
 ) -> tuple[str, Match]:
     """What the loss would be but for its scale, its sign or the way round of its ratio."""
     here = anchor(question.pull, tolerance)
-    if here.kind not in ("scale", "flipped"):
+    if here.outcome != "scale":
         return "", nearest
     rescaled = match(samples.changed(samples.pull / here.constant), tolerance)
     if rescaled.exact and rescaled.shape:
         hint = f"; divided by {here.constant:.6g} it is exactly {rescaled}"
         return hint, compare(rescaled.shape, samples)
-    if here.kind == "flipped" and not samples.by_old:
+    if here.flipped and not samples.by_old:
         inverted = match(sample(lambda x, a, o: -question.pull(-x, a)), tolerance)
         if inverted.exact and inverted.shape:
             hint = f"; with the ratio the other way round it is exactly {inverted}"
@@ -229,19 +232,19 @@ def load_loss(spec: str) -> Callable[..., Any]:
     place, colon, path = spec.rpartition(":")
     if not (colon and place and path):
         raise KlipError(f"cannot read '{spec}'; write file.py:function or package.module:function")
-    found: Any = load_module(place)
+    holder: Any = load_module(place)
     for name in path.split("."):
-        if not hasattr(found, name):
-            functions = [key for key, value in vars(found).items() if callable(value)]
+        if not hasattr(holder, name):
+            functions = [key for key, value in vars(holder).items() if callable(value)]
             public = [key for key in functions if key[:1] != "_"]
             near = difflib.get_close_matches(name, functions, 3, 0.5)
             hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(public)}"
             raise KlipError(f"{place} has no '{name}'; {hint}")
-        found = getattr(found, name)
-    if not callable(found):
-        kind = type(found).__name__
+        holder = getattr(holder, name)
+    if not callable(holder):
+        kind = type(holder).__name__
         raise KlipError(f"{spec} is not callable but a {kind}; give the name of a function")
-    loss: Callable[..., Any] = found
+    loss: Callable[..., Any] = holder
     return loss
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from klip.shapes import (
+    REFERENCE_BAND,
     Clip,
     Context,
     ImportanceSampling,
@@ -22,9 +23,11 @@ from klip.shapes import (
 )
 from klip.theory.partition import edges_of, split
 from klip.theory.views import (
+    Anchor,
     Equilibrium,
     Floats,
     Pull,
+    anchor,
     equilibrium,
     first_zero,
     integral,
@@ -38,16 +41,6 @@ SIGNS = (1.0, -1.0)
 ADVANTAGES = (1.0, -1.0, 0.3, -0.3, 2.0, -2.0)
 EQUILIBRIUM_AT = (1.0, -1.0, 0.3, 2.0)
 TIGHT = 1e-7  # relative; a recovered pull carries its loss's own rounding
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """What m is at w = 1, where it should be A."""
-
-    outcome: Literal["exact", "gauge", "scale", "broken"]
-    """exact: A; gauge: A + c (no pull in expectation); scale: c*A; broken: anything else"""
-    constant: float
-    """the c of a gauge or a scale; 0 or 1 otherwise"""
 
 
 @dataclass(frozen=True)
@@ -177,16 +170,8 @@ def _around(places: list[float]) -> list[Floats]:
 
 
 def _anchor(pull: Pull) -> Anchor:
-    a = np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])
-    m = pull(np.zeros_like(a), a)
-    offset, factor = m - a, m / a
-    if np.all(np.abs(offset) <= TIGHT):
-        return Anchor("exact", 1.0)
-    if np.ptp(offset) <= TIGHT:
-        return Anchor("gauge", _round(offset.mean()))
-    if np.ptp(factor) <= TIGHT:
-        return Anchor("scale", _round(factor.mean()))
-    return Anchor("broken", 0.0)
+    here = anchor(pull, TIGHT)
+    return Anchor(here.outcome, _round(here.constant))
 
 
 def _restoring(pull: Pull, grid: Floats, a: float) -> bool:
@@ -248,11 +233,11 @@ def _kinks(pull: Pull, a: float, breaks: list[tuple[float, float]]) -> list[floa
         rows = np.arange(best.size)
         left, right = starts[best, rows], ends[best, rows]
     change, scale = bend(left, right)
-    found: list[float] = []
+    places: list[float] = []
     for place in (left + right)[change > 1e-2 * scale] / 2:
-        if not found or place - found[-1] > 1e-3:
-            found.append(float(place))
-    return found
+        if not places or place - places[-1] > 1e-3:
+            places.append(float(place))
+    return places
 
 
 def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats]) -> bool:
@@ -272,7 +257,7 @@ def _edges(
 def _pass_fidelity(
     shape: Shape | None, grid: Floats, m: Floats, a: float, context: Mapping[str, Any] | None
 ) -> bool:
-    edges = (0.8, 1.2) if shape is None else _edges(shape, grid, a, context)
+    edges = REFERENCE_BAND if shape is None else _edges(shape, grid, a, context)
     passing = split(np.exp(grid), np.full_like(grid, a), *edges).passing
     return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=TIGHT, atol=0))
 
@@ -304,7 +289,7 @@ def _limits(
 
 def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) -> dict[str, bool]:
     x, a = (v.ravel() for v in np.meshgrid(np.linspace(-50, 50, 101), [-2.0, -1.0, 0.0, 1.0, 2.0]))
-    found = {"float64": bool(np.all(np.isfinite(pull(x, a))))}
+    by_dtype = {"float64": bool(np.all(np.isfinite(pull(x, a))))}
     if shape is not None:
         import jax.numpy as jnp
 
@@ -314,12 +299,12 @@ def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) 
             m = shape.multiplier(
                 jnp.asarray(x, dtype=dtype), jnp.asarray(a, dtype=dtype), Context(**given)
             )
-            found[dtype] = bool(jnp.all(jnp.isfinite(m)))
-    return found
+            by_dtype[dtype] = bool(jnp.all(jnp.isfinite(m)))
+    return by_dtype
 
 
 def _conformance(shape: Shape, grid: Floats, context: Mapping[str, Any] | None) -> float | None:
-    if "objective" not in shape.definitions:
+    if not shape.published:
         return None
     worst = 0.0
     for a in SIGNS:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, Floats, call
+from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, call
+from klip.theory.views import Floats
 
 CLOSE = 1e-4
 LENGTHS = (6, 3, 6, 5)
@@ -137,7 +138,7 @@ def reduction_of(box: BlackBox, mixes: bool, shared: bool) -> Reduction:
     (batch, batch_fits), (token, token_fits) = power((2, 1)), power((1, 2))
     if box.layout == FLAT:
         token, token_fits = batch, batch_fits
-    found = Reduction(_name(once.value.size, batch, token), batch, token)
+    unmasked = Reduction(_name(once.value.size, batch, token), batch, token)
     if not (batch_fits and token_fits):
         what = "change with the size of the batch in a way that is neither a mean's nor a sum's"
         return Reduction("unknown", batch, token, what)
@@ -147,7 +148,7 @@ def reduction_of(box: BlackBox, mixes: bool, shared: bool) -> Reduction:
             f"shrink like 1/{size}^{max(batch, token)}: something that is a mean is divided again"
         )
         return Reduction("unknown", batch, token, what)
-    return _with_mask(box, found, advantage) if box.masked else found
+    return _with_mask(box, unmasked, advantage) if box.masked else unmasked
 
 
 def _name(outputs: int, batch: int, token: int) -> str:
@@ -168,14 +169,14 @@ def reference_mask() -> Floats:
     return (np.arange(6) < np.array(LENGTHS)[:, None]).astype(np.float64)
 
 
-def _with_mask(box: BlackBox, found: Reduction, advantage: Floats) -> Reduction:
+def _with_mask(box: BlackBox, unmasked: Reduction, advantage: Floats) -> Reduction:
     """What the tokens that stay do when others are masked."""
     log_ratio = np.full_like(advantage, 0.05)  # alike, so that no mean of them moves with the mask
     mask = reference_mask()
     full = call(box, log_ratio, advantage).gradient
     part = call(box, log_ratio, advantage, mask=mask).gradient
     growth = np.array([_factor(p[:n], f[:n]) for p, f, n in zip(part, full, LENGTHS, strict=True)])
-    batch, token = found.batch_power, found.token_power
+    batch, token = unmasked.batch_power, unmasked.token_power
     lengths = np.array(LENGTHS)
 
     def grows(like: Floats | float) -> bool:
@@ -183,14 +184,14 @@ def _with_mask(box: BlackBox, found: Reduction, advantage: Floats) -> Reduction:
 
     if grows(1.0):
         if token == 0:
-            return found
+            return unmasked
         what = "stay the same when tokens are masked: it divides by the padded length"
         return Reduction("mean over padding too", batch, token, what)
     if grows(24 / lengths.sum()) and (batch, token) == (1, 1):
         return Reduction("masked token mean", batch, token)
     if grows(6 / lengths) and token == 1:
-        name = "per-sequence mean" if batch else found.name
-        return Reduction(name if found.name != "per-sequence" else found.name, batch, token)
+        name = "per-sequence mean" if batch else unmasked.name
+        return Reduction(name if unmasked.name != "per-sequence" else unmasked.name, batch, token)
     what = "change when other tokens are masked, neither like a token mean nor like a sequence mean"
     return Reduction("unknown", batch, token, what)
 

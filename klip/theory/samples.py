@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from klip.shapes import NO_CONTEXT, Context
-from klip.theory.blackbox import OLD, Floats
+from klip.theory.blackbox import OLD
+from klip.theory.views import Floats
 
-Pull = Callable[..., Floats]
+PullByOld = Callable[..., Floats]
 """(log_ratio, advantage, old_log_prob) -> m."""
 
 LEVELS = (OLD, -0.7, -2.0)
@@ -27,7 +28,7 @@ MOST = 24
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampledPull:
     """A pull at some points."""
 
     points: Floats  # [P, 3]: log-ratio, advantage, old log-prob
@@ -51,21 +52,21 @@ class Samples:
         """What a shape may know about the samples."""
         return Context(old_log_prob=self.points[:, 2]) if self.by_old else NO_CONTEXT
 
-    def at(self, chosen: Any) -> Samples:
+    def at(self, chosen: Any) -> SampledPull:
         """Some of the samples."""
         return dataclasses.replace(self, points=self.points[chosen], pull=self.pull[chosen])
 
-    def changed(self, pull: Floats) -> Samples:
+    def changed(self, pull: Floats) -> SampledPull:
         """The same points with another pull."""
         return dataclasses.replace(self, pull=pull)
 
 
-def points_only(points: Floats, by_old: bool = True) -> Samples:
+def points_only(points: Floats, by_old: bool = True) -> SampledPull:
     """Points at which the pull is not known: rows of (log-ratio, advantage, old log-prob)."""
-    return Samples(points, np.zeros(len(points)), np.empty((0, 3)), np.empty(0), by_old)
+    return SampledPull(points, np.zeros(len(points)), np.empty((0, 3)), np.empty(0), by_old)
 
 
-def sample(pull: Pull, by_old: bool = False) -> Samples:
+def sample(pull: PullByOld, by_old: bool = False) -> SampledPull:
     """A pull on the grid, and closely around whatever is sudden there."""
     levels = LEVELS if by_old else (OLD,)
     lines = [(LOG_RATIOS, a) for a in ADVANTAGES] + [(CLOSE_BY, a) for a in (-1.0, 1.0)]
@@ -81,10 +82,10 @@ def sample(pull: Pull, by_old: bool = False) -> Samples:
         points = points[~np.any((distance < 5e-6) & (distance > 0), axis=1)]
     values = _ask(pull, points)
     fine = np.isfinite(values)
-    return Samples(points[fine], values[fine], jumps, starts + STEP / 2, by_old)
+    return SampledPull(points[fine], values[fine], jumps, starts + STEP / 2, by_old)
 
 
-def _ask(pull: Pull, points: Floats) -> Floats:
+def _ask(pull: PullByOld, points: Floats) -> Floats:
     """The pull at rows of (log-ratio, advantage, old log-prob)."""
     out = np.empty(len(points))
     for level in np.unique(points[:, 2]):
@@ -98,7 +99,7 @@ def _points(x: Floats, owner: Floats) -> Floats:
     return np.column_stack([x.ravel(), np.repeat(owner, x.shape[1], axis=0)])
 
 
-def _sudden(pull: Pull, levels: tuple[float, ...]) -> tuple[Floats, Floats]:
+def _sudden(pull: PullByOld, levels: tuple[float, ...]) -> tuple[Floats, Floats]:
     """Where the intervals start in which m changes, or its slope does, unlike next to them."""
     starts: list[float] = []
     owner: list[tuple[float, float]] = []
@@ -127,7 +128,7 @@ def _beside(x: Floats, steps: int) -> tuple[Floats, Floats]:
     return wide[: x.size], wide[2 * steps :]
 
 
-def _jumps(pull: Pull, starts: Floats, owner: Floats) -> Floats:
+def _jumps(pull: PullByOld, starts: Floats, owner: Floats) -> Floats:
     """The points at which m jumps, by dividing intervals where it might into 64, six times."""
     if not starts.size:
         return np.empty((0, 3))

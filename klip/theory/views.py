@@ -7,6 +7,7 @@ float64. A shape's pull is `pull_of(shape)`; a foreign loss has one too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,46 @@ Equilibrium = float | Literal["none", "decays"]
 
 FAR = 20.0  # how far out, in log-ratio, an equilibrium is looked for
 VANISHED = 1e-3  # a pull below this share of the advantage counts as decayed
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What m is at w = 1, where it should be A."""
+
+    outcome: Literal["exact", "gauge", "scale", "broken"]
+    """exact: A; gauge: A + c (no pull in expectation); scale: c*A; broken: anything else"""
+    constant: float
+    """the c of a gauge or a scale; 1 if exact, 0 if broken"""
+
+    @property
+    def flipped(self) -> bool:
+        """Whether m has the opposite sign of A."""
+        return self.outcome == "scale" and self.constant < 0
+
+
+def anchor(pull: Pull, tolerance: float) -> Anchor:
+    """Whether m(1, A) is A, A + c, c*A or something else, to `tolerance` of max(1, |m|).
+
+    >>> from klip.shapes import PSPO, KLk1
+    >>> [anchor(pull_of(shape), 1e-7).outcome for shape in (PSPO(alpha=0.1), KLk1())]
+    ['scale', 'gauge']
+    """
+    a = np.array([-2.0, -1.0, -0.5, -0.3, 0.3, 0.5, 1.0, 2.0])
+    m = pull(np.zeros_like(a), a)
+    offset, scale = m - a, float(np.sum(m * a) / np.sum(a * a))
+
+    def small(x: Floats) -> bool:
+        return bool(np.all(np.abs(x) <= tolerance * np.maximum(1.0, np.abs(m))))
+
+    if not np.all(np.isfinite(m)):
+        return Anchor("broken", 0.0)
+    if small(offset):
+        return Anchor("exact", 1.0)
+    if small(offset - offset.mean()):
+        return Anchor("gauge", float(offset.mean()))
+    if scale and small(m - scale * a):
+        return Anchor("scale", scale)
+    return Anchor("broken", 0.0)
 
 
 def reference_context(

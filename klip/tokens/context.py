@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from klip.errors import KlipError
-from klip.shapes import CONTEXT_FIELDS, Context
+from klip.shapes import CONTEXT_FIELDS, Context, Value, numbers, with_numbers
 from klip.tokens.spans import positions
+
+V = TypeVar("V", bound=Value)
 
 IDS = frozenset({"sequence", "group"})
 
@@ -66,6 +69,18 @@ def working_dtype(*tensors: Tensor) -> torch.dtype:
     """Float64 if any of them is, else float32."""
     wide = any(tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
+
+
+def in_dtype(value: V, dtype: torch.dtype) -> V:
+    """The value with its numbers rounded to `dtype`, as the arrays are.
+
+    A threshold that depends on a token is an array of that dtype; a plain number has to be the
+    same one, or equal thresholds would not be equal shapes.
+    """
+    if dtype == torch.float64:
+        return value
+    rounded = {k: float(np.float32(x)) for k, x in numbers(value).items() if isinstance(x, float)}
+    return with_numbers(value, rounded)
 
 
 def given_fields(

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klip.shapes import Array, Context, Gate, Parameter, parameter
-from klip.shapes.context import NO_CONTEXT
+from klip.shapes import Array, Gate, Parameter, Sample, parameter
 
 
 @dataclass(frozen=True)
-class OPSM(
-    Gate, name="opsm", number="65", family="gate", requires=["mask"],
-    reference="off-policy sequence masking, DeepSeek-V3.2; TRL, slime, Trinity",
-):  # fmt: skip
+class OPSM(Gate):
     """c = 0 where A < 0 and mean_t(-log w_t) > delta over the token's sequence, 1 elsewhere.
 
     Drops what a policy that has drifted away would unlearn. There is no agreed delta: TRL suggests
@@ -20,10 +16,15 @@ class OPSM(
     published; "old" from the one that the ratio has below it.
 
     >>> import torch
+    >>> from klip.shapes import Context
     >>> l, a = torch.tensor([[-2.0, 0.0], [-0.2, 0.0]]), torch.tensor([[-1.0], [-1.0]])
     >>> OPSM(delta=0.5).weight(l, a, Context(mask=torch.ones(2, 2))).tolist()
     [[0.0, 0.0], [1.0, 1.0]]
     """
+
+    number = "65"
+    reference = "off-policy sequence masking, DeepSeek-V3.2; TRL, slime, Trinity"
+    requires = ("mask",)
 
     delta: Parameter = parameter(0.5, at_least=0)
     anchor: str = parameter("old", choices=("old", "behaviour"))
@@ -32,14 +33,11 @@ class OPSM(
     def needs(self) -> frozenset[str]:
         """The mask, and the sampler if it is the anchor."""
         behaviour = {"behaviour_log_ratio"} if self.anchor == "behaviour" else set()
-        return self.requires | behaviour
+        return super().needs | behaviour
 
-    def weight(self, log_ratio: Array, advantage: Array, context: Context = NO_CONTEXT) -> Array:
-        mask = context.mask
-        moved = log_ratio
-        if self.anchor == "behaviour":
-            moved = moved + context.behaviour_log_ratio
-        drift = -(moved * mask).sum(-1, keepdims=True)
+    def weight(self, s: Sample) -> Array:
+        moved = s.log_w + s.behaviour_log_ratio if self.anchor == "behaviour" else s.log_w
+        drift = -(moved * s.mask).sum(-1, keepdims=True)
         # Compared as a sum: a division would round, and delta = 0 must mean "any drift at all".
-        far = drift > self.delta * mask.sum(-1, keepdims=True)
-        return 1.0 - ((advantage < 0) & far) * (0.0 * log_ratio + 1.0)
+        far = drift > self.delta * s.mask.sum(-1, keepdims=True)
+        return 1.0 - ((s.advantage < 0) & far) * (0.0 * s.log_w + 1.0)

@@ -19,9 +19,8 @@ from klip.shapes import Clip, Context, Gate, Penalty, Shape, Value, check_needs
 from klip.shapes.backend import cast
 from klip.shapes.context import NO_CONTEXT
 from klip.theory.partition import edges_of
-from klip.tokens.context import from_batch, given_fields, working_dtype
+from klip.tokens.context import from_batch, given_fields, in_dtype, working_dtype
 from klip.tokens.diagnostics import Diagnostics
-from klip.tokens.evaluate import added, evaluate, in_dtype
 from klip.tokens.levels import Level, Seen, token
 from klip.tokens.reducers import Reducer, token_mean
 
@@ -206,7 +205,7 @@ def _pull(
     shape = in_dtype(shape, batch.log_ratio.dtype)
     seen = level(batch.log_ratio, batch.advantage, batch.active)
     seen = Seen(seen.log_ratio.expand_as(batch.log_ratio), seen.kept)
-    m, value = evaluate(shape, seen.log_ratio, batch.advantage, batch.context)
+    m, value = shape.evaluate(seen.log_ratio, batch.advantage, batch.context)
     value = m if value is None else value
     if seen.kept is not None:
         m = torch.where(seen.kept, m, 0.0)
@@ -216,8 +215,7 @@ def _pull(
         m, value = c * m, c * value
         kl_weight = None if kl_weight is None else c * kl_weight
     for penalty in (in_dtype(penalty, batch.log_ratio.dtype) for penalty in penalties):
-        beta, cost = added(penalty, *own)
-        m, value = m + beta, value + cost
+        m, value = m + penalty.beta(*own), value + penalty.cost(*own)
         if (more := penalty.kl_weight(*own)) is not None:
             kl_weight = more if kl_weight is None else kl_weight + more
     return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, seen, shape)

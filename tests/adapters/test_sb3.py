@@ -23,7 +23,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from klip.adapters import sb3
 from klip.adapters.sb3 import KlipPPO, Rollout
 from klip.errors import KlipError
-from klip.shapes import SPO, Clip, Shape, ratio
+from klip.shapes import SPO, Clip, Shape
 
 BRIEF = {"n_steps": 256, "n_epochs": 5, "learning_rate": 3e-3, "seed": 3, "device": "cpu"}
 
@@ -252,10 +252,10 @@ def test_saving_and_loading(tmp_path):
         assert json.loads(saved.read("data"))["shape"] == "spo(eps=0.3)"
     assert difference(model, load(tmp_path)) == 0
     twins = [load(tmp_path).learn(256, reset_num_timesteps=False) for _ in range(2)]
-    assert all(twin._controller.shape == SPO(eps=0.3) for twin in twins)
+    assert all(twin._region == SPO(eps=0.3) for twin in twins)
     assert difference(*twins) == 0
     assert difference(model, twins[0]) > 0
-    assert load(tmp_path, shape="clip(eps=0.1)")._controller.shape == Clip(eps=0.1)
+    assert load(tmp_path, shape="clip(eps=0.1)")._region == Clip(eps=0.1)
     with pytest.raises(KlipError, match=r"clip_range=0\.4 and the shape is spo"):
         load(tmp_path, clip_range=0.4)
 
@@ -264,14 +264,14 @@ def test_saving_and_loading(tmp_path):
 class Halved(Shape):
     """m = wA / 2"""
 
-    def multiplier(self, log_ratio, advantage, context):
-        return 0.5 * ratio(log_ratio) * advantage
+    def multiplier(self, s):
+        return 0.5 * s.w * s.advantage
 
 
 def test_a_shape_without_a_spelling_is_saved_as_a_value(tmp_path):
     model = KlipPPO("MlpPolicy", "CartPole-v1", shape=Halved(), **BRIEF)
     model.save(tmp_path / "model")
-    assert KlipPPO.load(tmp_path / "model")._controller.shape == Halved()
+    assert KlipPPO.load(tmp_path / "model")._region == Halved()
 
 
 def test_what_is_logged():

@@ -156,16 +156,17 @@ def test_a_mended_environment_goes_on(tmp_path, monkeypatch):
 
 
 SHAPES_FILE = """
-from klip.shapes import Shape, ratio, where
+from klip.shapes import Shape, where
 
-class Late(Shape, requires=("step",)):
+class Late(Shape):
     '''NaN from the third iteration on.'''
-    def multiplier(self, log_ratio, advantage, context):
-        return where(context.step > 90, float("nan"), ratio(log_ratio) * advantage)
+    requires = ("step",)
+    def multiplier(self, s):
+        return where(s.step > 90, float("nan"), s.w * s.advantage)
 
 class Raises(Shape):
     '''Does not compute.'''
-    def multiplier(self, log_ratio, advantage, context):
+    def multiplier(self, s):
         raise ZeroDivisionError("by zero")
 """
 

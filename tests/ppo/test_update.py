@@ -13,7 +13,7 @@ from klip.ppo.advantages import preparation
 from klip.ppo.cohort import program
 from klip.ppo.config import Config
 from klip.ppo.update import TROUBLES, Learner, epochs, optimiser
-from klip.shapes import Controller, PerSample, numbers, parse, structure, where
+from klip.shapes import PerSample, numbers, parse, structure, where
 from klip.tasks import Box
 from tests.ppo.test_advantages import rollout
 
@@ -36,7 +36,6 @@ def setting(**fields):
 
 def run(c, layout, learner, batch, shape, orders=None, lr=3e-4):
     value = parse(shape) if isinstance(shape, str) else shape
-    state = value.init() if isinstance(value, Controller) else {}
     names = numbers(value)
     if orders is None:
         rng = np.random.default_rng(1)
@@ -44,7 +43,7 @@ def run(c, layout, learner, batch, shape, orders=None, lr=3e-4):
     update = epochs(layout, program(c), structure(value), tuple(names))
     return update(
         learner,
-        {k: jnp.float32(v) for k, v in state.items()},
+        {k: jnp.float32(v) for k, v in value.init().items()},
         np.array(list(names.values()), np.float32),
         batch,
         orders.astype(np.int32),
@@ -118,14 +117,14 @@ def test_three_routes_to_ppo_clip_train_to_the_same_bytes(minibatch):
 
 @dataclass(frozen=True)
 class Flipped(PerSample):
-    def beta(self, log_ratio, advantage, context):
-        return -PerSample.beta(self, log_ratio, advantage, context)
+    def beta(self, s):
+        return -PerSample.beta(self, s)
 
 
 @dataclass(frozen=True)
 class OneSided(PerSample):
-    def beta(self, log_ratio, advantage, context):
-        return where(advantage > 0, PerSample.beta(self, log_ratio, advantage, context), 0.0)
+    def beta(self, s):
+        return where(s.advantage > 0, PerSample.beta(self, s), 0.0)
 
 
 @pytest.mark.parametrize("wrong", [Flipped(), OneSided(), PerSample(eps=0.21)], ids=str)

@@ -4,7 +4,7 @@ import pytest
 from klip.errors import KlipError
 from klip.report import style
 from klip.report.show import colour_limit, probe_picture, save, show
-from klip.shapes import SPO, ByAge, Clip, ImportanceSampling, Ramp, catalogue, parse_shape
+from klip.shapes import SPO, ByAge, Clip, ImportanceSampling, Ramp, catalogue, parse
 
 
 def curve(axes, colour):
@@ -88,16 +88,16 @@ def texts(axes):
 
 
 def test_a_column_says_what_it_assumed():
-    assert "at old probability 0.5" in texts(show([parse_shape("dppo-tv")]).axes[0])
-    given = show([parse_shape("dppo-tv")], {"old_log_prob": np.log(0.1)})
+    assert "at old probability 0.5" in texts(show([parse("dppo-tv").initial]).axes[0])
+    given = show([parse("dppo-tv").initial], {"old_log_prob": np.log(0.1)})
     assert "at old probability 0.1" in texts(given.axes[0])
-    assert "state KL from $w$" in texts(show([parse_shape("tr-ppo")]).axes[0])
+    assert "state KL from $w$" in texts(show([parse("tr-ppo").initial]).axes[0])
     assert texts(show([Clip()]).axes[0]) == ""
 
 
 def test_a_closed_form_kl_is_noted():
-    assert "+ closed-form KL, weight 0.1" in texts(show([parse_shape("p3o")]).axes[0])
-    assert "weight up to 5" in texts(show([parse_shape("truly-ppo")]).axes[0])
+    assert "+ closed-form KL, weight 0.1" in texts(show([parse("p3o").initial]).axes[0])
+    assert "weight up to 5" in texts(show([parse("truly-ppo").initial]).axes[0])
 
 
 def band(axes):
@@ -112,7 +112,7 @@ def test_the_band_is_the_shapes_own_or_eps():
 
 
 def test_the_band_follows_the_context():
-    shape = parse_shape("truncate * clip(eps=by-age(fresh=0.2, half_life=4))")
+    shape = parse("truncate * clip(eps=by-age(fresh=0.2, half_life=4))")
     assert band(show([shape], {"age": 4.0}).axes[0]) == pytest.approx((0.9, 1.1))
 
 
@@ -130,7 +130,7 @@ def test_nothing_to_show_is_an_error():
 
 def test_six_columns_and_long_names_are_drawn(tmp_path):
     names = ("clip", "truncate * clip + kl-k3(b=0.1)", "p3o", "position-aware", "tv", "ano")
-    figure = show([parse_shape(name) for name in names])
+    figure = show([parse(name).initial for name in names])
     save(figure, tmp_path / "six.png")
     titles = [axes.get_title() for axes in figure.axes[:6]]
     assert titles[1] == "truncate(cap=2.0) *\nclip(eps=0.2) +\nkl-k3(b=0.1)"
@@ -144,10 +144,10 @@ def test_a_user_shape_is_titled_by_its_file(tmp_path):
         "from klip.shapes import Shape\n"
         "@dataclass(frozen=True)\n"
         "class Mine(Shape):\n"
-        "    def multiplier(self, log_ratio, advantage, context):\n"
-        "        return 0.5 * advantage + 0.0 * log_ratio\n"
+        "    def multiplier(self, s):\n"
+        "        return 0.5 * s.advantage + 0.0 * s.log_w\n"
     )
-    assert show([parse_shape(f"{path}:Mine")]).axes[0].get_title() == "mine.py:Mine"
+    assert show([parse(f"{path}:Mine").initial]).axes[0].get_title() == "mine.py:Mine"
 
 
 def recovered(shape, advantages=(1.0, -1.0, 2.0)):
@@ -179,7 +179,7 @@ def test_a_probe_without_a_match_has_points_alone(tmp_path):
 
 def test_a_wide_probe_is_cut_to_what_a_page_can_hold():
     w = np.exp(np.linspace(-4, 4, 161))
-    shape = parse_shape("dual-clip(cap=3)")
+    shape = parse("dual-clip(cap=3)").initial
     advantages = (2.0, 1.0, 0.5, 0.3, 0.0, -0.3, -0.5, -1.0, -2.0)
     points = {a: (w, shape.multiplier(np.log(w), a)) for a in advantages}
     axes = probe_picture(points, shape, "a loss").axes[0]

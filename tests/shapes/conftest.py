@@ -24,5 +24,5 @@ def pytest_generate_tests(metafunc):
     if "shape" in metafunc.fixturenames:
         metafunc.parametrize("shape", [*shipped, *users, *composed], ids=lambda s: s.name)
     if "published" in metafunc.fixturenames:
-        with_objective = [s for s in [*shipped, *users, *composed] if "objective" in s.definitions]
+        with_objective = [s for s in [*shipped, *users, *composed] if s.published]
         metafunc.parametrize("published", with_objective, ids=lambda s: s.name)

@@ -20,7 +20,6 @@ from klip.shapes import (
     Truncate,
     by_sign,
     parse,
-    parse_shape,
 )
 
 
@@ -96,7 +95,7 @@ def test_any_text_is_read_or_refused(text):
 
 
 def test_a_controller_stands_for_its_first_shape():
-    assert str(parse_shape("adaptive-kl")) == "kl(b=1.0)"
+    assert str(parse("adaptive-kl").initial) == "kl(b=1.0)"
 
 
 @pytest.fixture
@@ -111,14 +110,14 @@ def write(tmp_path):
 
 MINE = """
     from dataclasses import dataclass
-    from klip.shapes import Shape, ratio
+    from klip.shapes import Shape
 
     @dataclass(frozen=True)
     class Halved(Shape):
         by: float = 0.5
 
-        def beta(self, log_ratio, advantage, context):
-            return -self.by * ratio(log_ratio) * advantage
+        def beta(self, s):
+            return -self.by * s.w * s.advantage
 """
 
 

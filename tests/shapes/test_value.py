@@ -12,6 +12,7 @@ from klip.shapes import (
     Clip,
     Context,
     DualClip,
+    Gate,
     KLk3,
     MissingContext,
     ParameterError,
@@ -84,9 +85,59 @@ def test_needs_are_known_before_any_sample():
 def test_a_need_that_no_context_has_is_refused_at_once():
     with pytest.raises(KlipError, match="requires colour"):
 
-        class Painted(Shape, requires=["colour"]):
-            def multiplier(self, log_ratio, advantage, context):
-                return log_ratio
+        class Painted(Shape):
+            requires = ("colour",)
+
+            def multiplier(self, s):
+                return s.log_w
+
+
+@pytest.mark.parametrize("arguments", ["self, log_ratio, advantage, context", "self", "self, s, t"])
+@pytest.mark.parametrize("view", ["multiplier", "beta", "objective", "kl_weight", "evaluate"])
+def test_a_view_that_does_not_take_one_sample_is_refused_at_once(view, arguments):
+    method = eval(f"lambda {arguments}: 0.0")
+    told = rf"Old.{view}\({arguments}\) must .* `def {view}\(self, s\)`"
+    with pytest.raises(KlipError, match=told):
+        type("Old", (Shape,), {view: method})
+
+
+def test_so_is_a_gates_weight():
+    with pytest.raises(KlipError, match=r"write `def weight\(self, s\)`"):
+
+        class Old(Gate):
+            def weight(self, log_ratio, advantage, context):
+                return 1.0
+
+
+def test_what_a_class_is_stands_in_its_body():
+    class Named(Shape):
+        name = "another-name"
+        number = "99"
+        family = "kin"
+        reference = "here"
+        requires = "age"
+
+        def multiplier(self, s):
+            return s.w / s.age
+
+    class Heir(Named):
+        requires = ("kl",)
+
+    assert (Named.name, Named.number, Named.reference) == ("another-name", "99", "here")
+    assert Named().needs == {"age"}
+    assert (Heir.name, Heir.number, Heir.reference, Heir.family) == ("heir", "", "", "kin")
+    assert Heir().needs == {"age", "kl"}
+    with pytest.raises(KlipError, match=r"Old: write requires = \.\.\. in the body of the class"):
+
+        class Old(Shape, requires=("age",)):
+            pass
+
+
+def test_a_parameter_cannot_hide_a_method():
+    with pytest.raises(KlipError, match="cannot be called 'band', which every Shape has"):
+
+        class Hiding(Shape):
+            band: float = 0.2
 
 
 def test_a_shape_that_says_nothing_is_refused_at_once():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from klip.shapes import Band, Context, catalogue, numbers, parse_shape
+from klip.shapes import Band, Context, catalogue, numbers, parse
 from klip.theory.fit import match
 from klip.theory.samples import sample
 
@@ -15,7 +15,7 @@ def pull_of(shape):
 
 
 def fitted(text):
-    shape = parse_shape(text)
+    shape = parse(text).initial
     return match(sample(pull_of(shape), by_old="old_log_prob" in shape.needs))
 
 

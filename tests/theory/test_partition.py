@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klip.shapes import (
+    REFERENCE_BAND,
     SPO,
     AgeConditioned,
     ByAge,
@@ -58,7 +59,7 @@ def test_frameworks_agree():
 
 def test_a_shape_is_partitioned_by_its_own_band():
     np.testing.assert_allclose(edges_of(ClipHigher()), (0.8, 1.28))
-    assert edges_of(SPO(), default=0.25) == (0.75, 1.25)
+    assert edges_of(SPO()) == REFERENCE_BAND == (1 - 0.2, 1 + 0.2)
 
 
 def test_so_is_a_shape_that_is_made_of_others():
@@ -66,6 +67,8 @@ def test_so_is_a_shape_that_is_made_of_others():
     for shape in (Truncate() * inner, inner + KLk2(), Truncate() * (inner + KLk2())):
         assert edges_of(shape) == (0.75, 1.5)
     assert edges_of(by_sign(Clip(eps=0.5), Clip(eps=0.25))) == (0.75, 1.5)
+    assert edges_of(by_sign(Clip(eps=0.5), SPO())) == (REFERENCE_BAND[0], 1.5)
+    assert edges_of(by_sign(SPO(), KLk2())) == REFERENCE_BAND
 
 
 def test_edges_follow_the_context():

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from klip.shapes import Clip, ClipHigher, Shape, catalogue, parse_shape
-from klip.theory.profile import Anchor, Jump, profile
+from klip.shapes import Clip, ClipHigher, Shape, catalogue, parse
+from klip.theory.profile import Jump, profile
+from klip.theory.views import Anchor
 
 MATRIX = json.loads((Path(__file__).parents[1] / "data" / "property_matrix.json").read_text())
 
@@ -33,7 +34,7 @@ DIFFERENCES = {
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: row["row"])
 def test_the_matrix_of_properties(row):
     """All thirteen columns for every shipped row; the differences are exactly the known ones."""
-    p = profile(parse_shape(row["shape"]), row["context"])
+    p = profile(parse(row["shape"]).initial, row["context"])
     agree = {
         "anchor": (p.anchor.outcome == "exact") == row["anchor"],
         "restoring": p.restoring == row["restoring"],
@@ -61,14 +62,14 @@ def test_why_the_jumps_differ():
         ("dcpo", {"old_log_prob": np.log(0.05)}, 10.0, -1.0),
         ("dppo-tv", {"old_log_prob": np.log(0.05)}, 5.0, 1.0),
     ):
-        p = profile(parse_shape(name), context)
+        p = profile(parse(name).initial, context)
         assert Jump(w, a, w) in p.jumps
         below_3 = max((j.size for j in p.jumps if j.ratio < 3), default=0.0)
         row = next(
             r for r in MATRIX if r["shape"] == name and r["context"] == pytest.approx(context)
         )
         assert below_3 == pytest.approx(row["max_jump"], abs=5.1e-3)
-    tv = parse_shape("tv")
+    tv = parse("tv").initial
     sides = [float(tv.multiplier(x, 1.0)) for x in (-1e-9, 0.0, 1e-9)]
     assert sides == pytest.approx([1.5, 1.0, 0.5])
 
@@ -77,7 +78,7 @@ def test_why_dcpos_drift_differs():
     """Past its cap the coefficient is w > 0 at A = -1, so D falls below 0 there."""
     from klip.theory.views import drift
 
-    d = drift(parse_shape("dcpo"), np.log([9.0, 20.0]), np.array([-1.0, -1.0]))
+    d = drift(parse("dcpo").initial, np.log([9.0, 20.0]), np.array([-1.0, -1.0]))
     np.testing.assert_allclose(d, [0.0, -10.0], atol=1e-9)
 
 
@@ -86,10 +87,10 @@ def test_why_the_equilibria_differ():
     for name, ws in (("sigmoid-gate", (2.63, 2.508, 2.701)), ("soft-min", (2.63, 2.508, 2.701)),
                      ("scopic(tau=4)", (8.799, 8.178, 9.157))):  # fmt: skip
         for w, a in zip(ws, (1.0, 0.3, 2.0), strict=True):
-            assert 0 < float(parse_shape(name).multiplier(np.log(w), a)) < 1e-11
+            assert 0 < float(parse(name).initial.multiplier(np.log(w), a)) < 1e-11
     for a in (1.0, -1.0, 0.3, 2.0):
-        assert float(parse_shape("kimi(tau=0.1)").multiplier(10.0 * a, a)) == pytest.approx(0)
-    dpo = parse_shape("dpo-drift")
+        assert float(parse("kimi(tau=0.1)").initial.multiplier(10.0 * a, a)) == pytest.approx(0)
+    dpo = parse("dpo-drift").initial
     assert float(dpo.multiplier(np.log(10), 0.3)) > 0.3 > float(dpo.multiplier(np.log(50), 0.3))
     assert float(dpo.multiplier(np.log(200), 0.3)) < 1e-9
 
@@ -105,7 +106,7 @@ def test_why_the_equilibria_differ():
     ],
 )
 def test_the_anchor_has_four_outcomes(text, anchor):
-    assert profile(parse_shape(text)).anchor == anchor
+    assert profile(parse(text).initial).anchor == anchor
 
 
 def test_the_fourth_anchor_and_any_pull():
@@ -130,16 +131,16 @@ def test_clip_is_what_it_is():
 
 
 def test_kinks_are_where_the_slope_jumps():
-    ramp = profile(parse_shape("ramp(eps=0.2, width=0.05)"))
+    ramp = profile(parse("ramp(eps=0.2, width=0.05)").initial)
     assert [(k.advantage, k.ratio) for k in ramp.kinks] == [
         (1.0, 1.2), (1.0, 1.25), (-1.0, 0.75), (-1.0, 0.8)]  # fmt: skip
-    assert profile(parse_shape("spo")).kinks == ()
+    assert profile(parse("spo").initial).kinks == ()
 
 
 def test_only_the_ramp_has_both_limits():
     """Softness 0 is PPO-Clip for all three; infinite softness is the unconstrained for one."""
     limits = {
-        name: profile(parse_shape(name)).limits for name in ("ramp", "sigmoid-gate", "soft-min")
+        name: profile(parse(name).initial).limits for name in ("ramp", "sigmoid-gate", "soft-min")
     }
     assert limits["ramp"] == {"sharp": True, "wide": True}
     assert limits["sigmoid-gate"] == {"sharp": True, "wide": False}

@@ -42,7 +42,7 @@ from klip.tokens import (
     token_mean,
     token_multiplier,
 )
-from klip.tokens.evaluate import in_dtype
+from klip.tokens.context import in_dtype
 from tests.shapes.samples import RANGES, seeds
 from tests.tokens.batches import draw, gradient, reduced, with_kl
 
