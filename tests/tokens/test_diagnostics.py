@@ -31,6 +31,8 @@ def test_against_numpy(seed):
             "kill": kill.mean(), "pass": passing.mean(), "inside": 1 - (kill | passing).mean(),
             "killed_mass": mass[kill].sum() / max(mass.sum(), 1e-300),
             "pull": mass[~kill].sum() / max(mass.sum(), 1e-300),
+            "kill_positive": (kill & (a > 0)).mean(), "pass_negative": (passing & (a < 0)).mean(),
+            "surrogate": (w * a).mean(), "ratio_deviation": np.abs(w - 1).mean(),
             "ratio_mean": w.mean(), "ratio_max": w.max(), "ratio_min": w.min(),
             "k1": -np.log(w).mean(), "k3": (w - 1 - np.log(w)).mean(),
         }  # fmt: skip
