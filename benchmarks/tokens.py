@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from klip.shapes import CISPO, SAPO, Clip, Ramp
-from klip.tokens import mean_of_means, sequence_mean, token_loss
+from klip.tokens import MeanOfMeans, SequenceMean, token_loss
 
 RESULT = Path(__file__).parent / "results" / "tokens.json"
 
@@ -60,7 +60,7 @@ def contenders() -> dict[str, Callable[..., torch.Tensor]]:
 
         return loss
 
-    gspo: dict[str, Any] = {"level": sequence_mean, "reducer": mean_of_means}
+    gspo: dict[str, Any] = {"level": SequenceMean(), "reducer": MeanOfMeans()}
     return {
         "plain": plain,
         "clip, diagnostics=False": ours(diagnostics=False),

@@ -129,7 +129,7 @@ def train(args: Args) -> tuple[Agent, list[dict[str, float]]]:
                 adam.step()
         recent = returns[-20:]
         row = {"return": sum(recent) / len(recent) if recent else float("nan")}
-        rows.append(row | {name: seen.metrics()[name] for name in ("in", "kill", "pass")})
+        rows.append(row | {name: seen.metrics()[name] for name in ("inside", "kill", "pass")})
     envs.close()
     return agent, rows
 

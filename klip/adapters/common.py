@@ -1,22 +1,70 @@
-"""What every adapter asks of the shape it is given."""
+"""What every adapter asks of the trust region it is given, and what every trainer logs of it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from typing import Any
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any, TypeVar
 
 import torch
 
 from klip.errors import KlipError
-from klip.shapes import CONTEXT_FIELDS, Gate, Penalty, Region, Shape, parse
-from klip.tokens.levels import GeometricMean, Level, sequence_mean, sequence_sum, token
+from klip.shapes import (
+    CONTEXT_FIELDS,
+    Array,
+    Gate,
+    Parameter,
+    Penalty,
+    Region,
+    Sample,
+    Shape,
+    parameter,
+    parse,
+)
+from klip.tokens import Level, TokenRegion
+from klip.tokens.region import ROOMS
+
+T = TypeVar("T")
+
+LOGGED = (
+    *("inside", "kill", "pass", "killed_mass", "pull", "k3"),
+    *("ratio_mean", "ratio_min", "ratio_max", "beta_p05", "beta_p50", "beta_p95"),
+)
+"""The diagnostics that are logged where a trainer's log should stay short."""
+
+
+def logged(metrics: Mapping[str, T]) -> dict[str, T]:
+    """Metrics by the names that they have in a trainer's log.
+
+    >>> logged({"kill": 0.5})
+    {'klip/kill': 0.5}
+    """
+    return {f"klip/{name}": value for name, value in metrics.items()}
+
+
+def given_region(
+    trainer: str,
+    fields: Iterable[str],
+    shape: str | Region,
+    level: str | Level = "token",
+    gates: Iterable[str | Gate] = (),
+    penalties: Iterable[str | Penalty] = (),
+) -> TokenRegion:
+    """The region of these values or spellings, if `trainer` can give it what it needs.
+
+    `fields` are the context fields that reach the loss in that trainer.
+
+    >>> given_region("verl", (), "clip(eps=0.3)", "sequence-mean").level
+    SequenceMean()
+    """
+    region = TokenRegion.read(given_shape(shape, trainer, fields), level, gates, penalties)
+    check_fields(region.parts, trainer, fields)
+    return region
 
 
 def given_shape(shape: str | Region, trainer: str, fields: Iterable[str]) -> Shape:
     """The shape that `shape` is or spells, if `trainer` can give it what it needs.
-
-    `fields` are the context fields that reach the loss in that trainer.
 
     >>> given_shape("clip(eps=0.3)", "TRL", ())
     Clip(eps=0.3, low=None, high=None)
@@ -24,7 +72,7 @@ def given_shape(shape: str | Region, trainer: str, fields: Iterable[str]) -> Sha
     Traceback (most recent call last):
     klip.errors.KlipError: age-conditioned needs age (how many updates old the sample is), which ...
     """
-    value = parse(shape) if isinstance(shape, str) else shape
+    value = parse(shape, ROOMS) if isinstance(shape, str) else shape
     if not isinstance(value, Region):
         raise KlipError(
             f"shape={value!r} must be a shape or its spelling, such as 'clip(eps=0.2)'; "
@@ -58,28 +106,16 @@ def check_fields(
             )
 
 
-def named_level(name: Any) -> Level:
-    """The ratio level that `name` spells.
+def defaults(settings: Any) -> dict[str, Any]:
+    """The default of each field of a trainer's settings, which are a dataclass or one's value."""
+    return {field.name: field.default for field in dataclasses.fields(settings)}
 
-    >>> named_level("geometric-mean(low=0.3, high=0.5)")
-    GeometricMean(low=0.3, high=0.5)
-    """
-    levels: dict[str, Level] = {
-        "token": token,
-        "sequence-mean": sequence_mean,
-        "sequence-sum": sequence_sum,
-        "geometric-mean": GeometricMean(),
-    }
-    if isinstance(name, str) and name in levels:
-        return levels[name]
-    number = r"\s*=\s*([\d.eE+-]+)\s*"
-    found = re.fullmatch(rf"geometric-mean\(\s*low{number},\s*high{number}\)", str(name))
-    try:
-        if found:
-            return GeometricMean(low=float(found[1]), high=float(found[2]))
-    except ValueError:
-        pass
-    raise KlipError(
-        f"level={name!r} is unknown; there are {', '.join(levels)} and "
-        "geometric-mean(low=0.4, high=0.4)"
-    )
+
+@dataclass(frozen=True, eq=False)
+class TrainersWeight(Gate):
+    """c = the weight `[B, T]` by which the trainer multiplies each token of its own losses."""
+
+    c: Parameter = parameter(MISSING)
+
+    def weight(self, s: Sample) -> Array:
+        return self.c

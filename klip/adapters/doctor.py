@@ -29,8 +29,8 @@ TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
-class Check:
-    """One line of the doctor's."""
+class DoctorCheck:
+    """One line of what the doctor says."""
 
     name: str
     ok: bool | None
@@ -38,23 +38,23 @@ class Check:
     says: str
 
 
-def verl(ray: bool = False, run: Sequence[str] = ()) -> list[Check]:
+def verl(ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
     """What a fresh process finds; with `ray`, what a worker of Ray finds too.
 
     `run` are a run's settings, as `python -m verl.trainer.main_ppo` takes them.
     """
-    found = _fresh_process(run)
+    checks = _fresh_process(run)
     if ray:
-        found += [Check(f"Ray worker: {c.name}", c.ok, c.says) for c in _ray_worker(run)]
-    return found
+        checks += [DoctorCheck(f"Ray worker: {c.name}", c.ok, c.says) for c in _ray_worker(run)]
+    return checks
 
 
-def healthy(checks: list[Check]) -> bool:
+def healthy(checks: list[DoctorCheck]) -> bool:
     """Whether every check was made, and is good."""
     return all(check.ok for check in checks)
 
 
-def look(run: Sequence[str] = ()) -> list[Check]:
+def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
     """Every check, in the process that this is; the first that fails leaves the rest unmade.
 
     The shape needs no verl, so it is read in any case.
@@ -68,18 +68,18 @@ def look(run: Sequence[str] = ()) -> list[Check]:
         ("trial", _trial),
         *([("run", lambda: _run(run))] if run else []),
     ]
-    found: list[Check] = []
+    checks: list[DoctorCheck] = []
     failed = ""
     for name, step in steps:
         if failed and name != "shape":
-            found.append(Check(name, None, f"not looked at: {failed} comes first"))
+            checks.append(DoctorCheck(name, None, f"not looked at: {failed} comes first"))
             continue
         try:
-            found.append(Check(name, True, step()))
+            checks.append(DoctorCheck(name, True, step()))
         except Exception as error:
-            found.append(Check(name, False, _last_line(error)))
+            checks.append(DoctorCheck(name, False, _last_line(error)))
             failed = failed or name
-    return found
+    return checks
 
 
 def _torch() -> str:
@@ -147,7 +147,6 @@ def _trial() -> str:
     """A small batch through the registered loss: its gradient has to be that of m."""
     import torch
 
-    from klip.adapters.common import named_level
     from klip.adapters.verl_settings import settings
     from klip.tokens import token_multiplier
 
@@ -160,7 +159,7 @@ def _trial() -> str:
     mask = torch.arange(16) < torch.arange(2, 18, 2)[:, None]
     loss = plain(new, old, advantages, mask)
     (gradient,) = torch.autograd.grad(loss, new)
-    m = token_multiplier(new, old, advantages, mask, given.shape, level=named_level(given.level))
+    m = token_multiplier(new, old, advantages, mask, given.shape, level=given.level)
     if not bool(torch.isfinite(loss)):
         raise KlipError(f"the loss of a small batch is {loss.item()}")
     if not torch.allclose(gradient, -m / mask.sum(), rtol=1e-5, atol=1e-8):
@@ -215,12 +214,11 @@ def worker_variables(run: Sequence[str]) -> dict[str, str]:
 
 def _last_line(error: BaseException) -> str:
     """The last line of the traceback that Python would print."""
-    said = str(error)
     name = "" if isinstance(error, KlipError) else f"{type(error).__name__}: "
-    return " ".join(f"{name}{said}".split())
+    return " ".join(f"{name}{error}".split())
 
 
-def _fresh_process(run: Sequence[str]) -> list[Check]:
+def _fresh_process(run: Sequence[str]) -> list[DoctorCheck]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         command = [sys.executable, "-m", "klip.adapters.doctor", str(path), *run]
@@ -229,16 +227,16 @@ def _fresh_process(run: Sequence[str]) -> list[Check]:
                 command, capture_output=True, text=True, timeout=TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired:
-            return [Check("process", False, f"a fresh process said nothing for {TIMEOUT:g} s")]
+            silent = f"a fresh process said nothing for {TIMEOUT:g} s"
+            return [DoctorCheck("process", False, silent)]
         if done.returncode or not path.exists():
-            said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-            return [
-                Check("process", False, f"a fresh process ended with {done.returncode}: {said}")
-            ]
-        return [Check(**found) for found in json.loads(path.read_text(encoding="utf-8"))]
+            last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+            said = f"a fresh process ended with {done.returncode}: {last}"
+            return [DoctorCheck("process", False, said)]
+        return [DoctorCheck(**check) for check in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def _ray_worker(run: Sequence[str]) -> Iterator[Check]:
+def _ray_worker(run: Sequence[str]) -> Iterator[DoctorCheck]:
     """The same checks in a worker of Ray: of the cluster of RAY_ADDRESS, or of one started here."""
     try:
         ray: Any = importlib.import_module("ray")
@@ -249,24 +247,23 @@ def _ray_worker(run: Sequence[str]) -> Iterator[Check]:
             logging_level=logging.ERROR,
         )
     except Exception as error:
-        yield Check("start", False, _last_line(error))
+        yield DoctorCheck("start", False, _last_line(error))
         return
     try:
         yield from ray.get(ray.remote(look).remote(run), timeout=TIMEOUT)
     except Exception as error:
-        yield Check("answer", False, _last_line(error))
+        yield DoctorCheck("answer", False, _last_line(error))
     finally:
         ray.shutdown()
 
 
 def main(path: str, *run: str) -> None:
     """The fresh process: every check, as JSON in a file, since verl may print what it likes."""
-    with contextlib.suppress(
-        Exception
-    ):  # settings that verl does not take are a check of their own
+    # Settings that verl does not take are a check of their own.
+    with contextlib.suppress(Exception):
         os.environ.update(worker_variables(run))
-    seen = [asdict(check) for check in look(run)]
-    Path(path).write_text(json.dumps(seen), encoding="utf-8")
+    checks = [asdict(check) for check in look(run)]
+    Path(path).write_text(json.dumps(checks), encoding="utf-8")
 
 
 if __name__ == "__main__":

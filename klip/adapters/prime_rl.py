@@ -18,34 +18,29 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from klip.adapters.common import given_shape, named_level
+from klip.adapters.common import TrainersWeight, given_region, logged
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import (
     Array,
-    Gate,
     Parameter,
     Sample,
     Shape,
     exp,
     minimum,
     parameter,
-    ratio,
     where,
 )
 from klip.shapes.backend import native_exp
-from klip.tokens import (
-    Denominator,
-    Diagnostics,
-    token_context,
-    token_loss,
-)
+from klip.theory.diagnostics import metrics, totals
+from klip.tokens import Denominator, Diagnostics, TokenRegion, token_context, token_loss
 
 TRAINER = "prime-rl"
 FIELDS = ("old_log_prob", "mask", "position", "length", "sequence", "reference_log_ratio")
+LOGGED = ("inside", "kill", "pass", "killed_mass", "pull", "ratio_deviation")
+"""The diagnostics whose mean over sequences means something."""
 
 
 class Outputs(NamedTuple):
@@ -72,15 +67,16 @@ def loss(
     for a shape "old" is the policy that sampled. `level` is the ratio that the shape sees: token,
     sequence-mean (GSPO), sequence-sum or geometric-mean(low=0.4, high=0.4) (GMPO).
 
+    >>> import torch
     >>> from types import SimpleNamespace
     >>> new = torch.tensor([-1.0, -0.5], requires_grad=True)
     >>> sequence = SimpleNamespace(trainer_logprobs=new, inference_logprobs=torch.full((2,), -1.0),
     ...     advantages=torch.ones(2), loss_mask=torch.tensor([True, True]))
-    >>> found = loss(sequence, shape="clip(eps=0.25)")
-    >>> found.loss.item(), found.metrics["klip/kill"].item()
+    >>> outputs = loss(sequence, shape="clip(eps=0.25)")
+    >>> outputs.loss.item(), outputs.metrics["klip/kill"].item()
     (-2.25, 0.5)
     """
-    region = _read(shape)
+    region = _read(shape, level)
     new, old, mask = inputs.trainer_logprobs, inputs.inference_logprobs, inputs.loss_mask
     if old is None:
         raise KlipError(
@@ -91,70 +87,49 @@ def loss(
     reference = getattr(inputs, "ref_logprobs", None)
     if "reference_log_ratio" in region.needs and reference is None:
         raise KlipError(
-            f"{region.name} needs reference_log_ratio, and these inputs have no ref_logprobs: "
-            "prime-rl has them for algorithms that score a reference alone"
+            f"{region.shape.name} needs reference_log_ratio, and these inputs have no "
+            "ref_logprobs: prime-rl has them for algorithms that score a reference alone"
         )
     weights = getattr(inputs, "loss_weights", None)
-    found, seen = token_loss(
+    value, diagnostics = token_loss(
         new[None],
         old[None],
         inputs.advantages[None],
         mask[None],
-        region,
+        region.shape,
         token_context(
             new[None],
             old[None],
             reference_log_prob=None if reference is None else reference[None],
         ),
-        level=named_level(level),
+        level=region.level,
         reducer=Denominator(1.0),
-        gates=[] if weights is None else [_Weight(weights[None])],
+        gates=[] if weights is None else [TrainersWeight(weights[None])],
         nonfinite=nonfinite,
     )
-    assert seen is not None
-    metrics = _metrics(seen)
-    if bool(metrics["klip/inert"]):
+    assert diagnostics is not None
+    row = _metrics(diagnostics)
+    if bool(row["klip/inert"]):
         warnings.warn(
             "every ratio of a sequence is exactly 1, so every shape is inert there: the "
             "inference_logprobs seem to be the trainer's own, not the sampler's",
             stacklevel=2,
         )
-    return Outputs(found, metrics)
+    return Outputs(value, row)
 
 
 @functools.lru_cache(maxsize=16)
-def _read(shape: str) -> Shape:
+def _read(shape: str, level: str) -> TokenRegion:
     """Once a run, not once a sequence."""
-    return given_shape(shape, TRAINER, FIELDS)
+    return given_region(TRAINER, FIELDS, shape, level)
 
 
-@dataclass(frozen=True, eq=False)
-class _Weight(Gate):
-    """c = the weight that prime-rl has for the token in this loss."""
-
-    value: Parameter = parameter(1.0)
-
-    def weight(self, s: Sample) -> Array:
-        return self.value
-
-
-def _metrics(seen: Diagnostics) -> dict[str, Tensor]:
+def _metrics(diagnostics: Diagnostics) -> dict[str, Tensor]:
     """Means over the sequence's tokens; tensors, so that a GPU need not be waited for."""
-    inside, kill, passing = seen.sets()
-    count = seen.active.sum().clamp(min=1)
-    w = ratio(seen.log_ratio)
-    mass = torch.where(seen.active, (w * seen.advantage).abs(), 0.0)
-    whole = mass.sum().clamp(min=torch.finfo(mass.dtype).tiny)
-    moved = torch.where(seen.active, w - 1, 0.0)
-    return {
-        "klip/in": inside.sum() / count,
-        "klip/kill": kill.sum() / count,
-        "klip/pass": passing.sum() / count,
-        "klip/killed_mass": torch.where(kill, mass, 0.0).sum() / whole,
-        "klip/pull": seen.m.abs().sum() / whole,
-        "klip/ratio_deviation": moved.abs().sum() / count,
-        "klip/inert": (seen.active.any() & ~moved.any()).to(mass.dtype),
-    }
+    sums = totals(diagnostics.observed, diagnostics.active)
+    row = metrics(sums | {"count": sums["count"].clamp(min=1)})
+    inert = diagnostics.inert.to(sums["count"].dtype)
+    return logged({name: row[name] for name in LOGGED} | {"inert": inert})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Flat batches `[N]`, one action an entry, as scripts in the style of CleanRL have them.
 
-`policy_loss` takes the place of the clipped loss, with a shape read by `parse`; `together` joins
+`policy_loss` takes the place of the clipped loss, with a shape or its spelling; `together` joins
 what its minibatches say.
 """
 
@@ -16,6 +16,7 @@ from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Clip, Context, Shape, check_needs, parse
 from klip.shapes.backend import native_exp
 from klip.tokens import Diagnostics, TokenLoss, token_loss
+from klip.tokens.region import named
 
 __all__ = ["check_recorded", "parse", "policy_loss", "together"]
 
@@ -24,7 +25,7 @@ def policy_loss(
     log_prob: Tensor,
     old_log_prob: Tensor,
     advantages: Tensor,
-    shape: Shape = Clip(),  # noqa: B008 - a frozen value
+    shape: Shape | str = Clip(),  # noqa: B008 - a frozen value
     context: Context = NO_CONTEXT,
     *,
     state_kl: Tensor | None = None,
@@ -38,18 +39,14 @@ def policy_loss(
     state, with gradient, for shapes that weigh it (`kl`, `truly-ppo`).
 
     >>> new = torch.tensor([0.0, 0.5], requires_grad=True)
-    >>> loss, seen = policy_loss(new, torch.zeros(2), torch.ones(2), Clip(eps=0.25))
+    >>> loss, diagnostics = policy_loss(new, torch.zeros(2), torch.ones(2), Clip(eps=0.25))
     >>> loss.backward()
-    >>> loss.item(), new.grad.tolist(), seen.metrics()["kill"]
+    >>> loss.item(), new.grad.tolist(), diagnostics.metrics()["kill"]
     (-1.125, [-0.5, -0.0], 0.5)
     """
-    if not isinstance(shape, Shape):
-        raise KlipError(
-            f"shape={shape!r} must be a shape: read a spelling once, before the training loop, "
-            "with klip.shapes.parse('clip(eps=0.2)')"
-        )
-    for name, x in (("log_prob", log_prob), ("old_log_prob", old_log_prob),
-                    ("advantages", advantages), ("state_kl", state_kl)):  # fmt: skip
+    shape = named(Shape, shape)
+    vectors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
+    for name, x in (vectors | {"state_kl": state_kl}).items():
         if x is not None and (x.ndim != 1 or x.shape != log_prob.shape):
             raise KlipError(
                 f"{name} {list(x.shape)} must be [N], one number a sample, like log_prob "
@@ -75,11 +72,11 @@ def policy_loss(
 def together(parts: Sequence[Diagnostics]) -> Diagnostics:
     """The diagnostics of several minibatches as those of one batch, for one log entry.
 
-    >>> seen = [
+    >>> parts = [
     ...     policy_loss(torch.full((2,), x), torch.full((2,), -1.0), torch.ones(2)).diagnostics
     ...     for x in (-1.0, -0.5)
     ... ]
-    >>> together(seen).metrics()["kill"]
+    >>> together(parts).metrics()["kill"]
     0.5
     """
     if not parts:

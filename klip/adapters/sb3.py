@@ -26,17 +26,18 @@ from torch.nn import Module
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
-from klip.adapters.common import given_shape
+from klip.adapters.common import LOGGED, given_shape, logged
 from klip.adapters.samples import policy_loss, together
 from klip.errors import KlipError
 from klip.shapes import Band, Context, Feedback, Region, Shape, parse, ratio
 from klip.shapes.value import is_number
+from klip.theory.diagnostics import metrics, totals
 from klip.tokens import Diagnostics
 
 TRAINER = "Stable-Baselines3"
 FIELDS = ("old_log_prob", "kl", "entropy", "step")
-LOGGED = ("in", "kill", "pass", "killed_mass", "pull", "ratio_min", "ratio_max", "beta_p05",
-          "beta_p50", "beta_p95", "beta_kill_p05", "beta_kill_p50", "beta_kill_p95")  # fmt: skip
+KILLED = ("beta_kill_p05", "beta_kill_p50", "beta_kill_p95")
+"""Diagnostics that are logged besides the usual ones, where a sample was killed."""
 FOLLOWED = "2ffe213c00847e0d"
 """The fingerprint of the `train()` that ours follows: that of versions 2.4.0 to 2.9.2."""
 
@@ -100,16 +101,16 @@ class KlipPPO(PPO):
         self._update_learning_rate(policy.optimizer)
         shape = region.shape_at(self.shape_state)
         adapts, asks_kl = region.adapts, uses_kl(shape)
-        rollout = Rollout(policy) if adapts or asks_kl else None
+        old = OldPolicy(policy) if adapts or asks_kl else None
         value_clip = self.clip_range_vf
         if value_clip is not None:
             value_clip = value_clip(self._current_progress_remaining)  # type: ignore[operator]
 
-        steps: list[Step] = []
+        steps: list[Minibatch] = []
         for epoch in range(self.n_epochs):
             begun, ended = len(steps), False
             for batch in self.rollout_buffer.get(self.batch_size):
-                loss, step = self._step(batch, shape, rollout if asks_kl else None, value_clip)
+                loss, step = self._step(batch, shape, old if asks_kl else None, value_clip)
                 steps.append(step)
                 if self.target_kl is not None and step.approx_kl > 1.5 * self.target_kl:
                     ended = True
@@ -126,14 +127,14 @@ class KlipPPO(PPO):
                 ended = ended or bool(region.stop(self.shape_state, moved))
             if ended:
                 break
-        if adapts and rollout is not None:
-            found = self._feedback(rollout)
-            self.shape_state = _numbers(region.update(self.shape_state, found))
+        if adapts and old is not None:
+            feedback = self._feedback(old)
+            self.shape_state = _numbers(region.update(self.shape_state, feedback))
         self._log(steps, begun, value_clip)
 
     def _step(
-        self, batch: Any, shape: Shape, rollout: Rollout | None, value_clip: float | None
-    ) -> tuple[Tensor, Step]:
+        self, batch: Any, shape: Shape, old: OldPolicy | None, value_clip: float | None
+    ) -> tuple[Tensor, Minibatch]:
         """The loss of one minibatch, and what is logged about it."""
         values, log_prob, entropy = self._evaluate(batch)
         values, advantages = values.flatten(), batch.advantages
@@ -143,11 +144,11 @@ class KlipPPO(PPO):
             raise KlipError(f"{shape.name} needs entropy, which a squashed policy has none of")
         known = {} if entropy is None else {"entropy": entropy.detach()}
         context = Context(step=float(self.num_timesteps), **known)
-        kl = None if rollout is None else rollout.kl(batch.observations)
-        pulled, seen = policy_loss(
+        kl = None if old is None else old.kl(batch.observations)
+        pulled, diagnostics = policy_loss(
             log_prob, batch.old_log_prob, advantages, shape, context, state_kl=kl
         )
-        assert seen is not None
+        assert diagnostics is not None
         if value_clip is not None:
             change = torch.clamp(values - batch.old_values, -value_clip, value_clip)
             values = batch.old_values + change
@@ -157,13 +158,13 @@ class KlipPPO(PPO):
         with torch.no_grad():
             log_ratio = log_prob - batch.old_log_prob
             approx_kl = torch.mean((torch.exp(log_ratio) - 1) - log_ratio)
-        return loss, Step(
+        return loss, Minibatch(
             loss=loss.item(),
             policy_loss=pulled.item(),
             value_loss=value_loss.item(),
             entropy_loss=entropy_loss.item(),
             approx_kl=approx_kl.item(),
-            seen=seen,
+            diagnostics=diagnostics,
         )
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -172,21 +173,21 @@ class KlipPPO(PPO):
         actions = batch.actions.long().flatten() if discrete else batch.actions
         return self.policy.evaluate_actions(batch.observations, actions)
 
-    def _feedback(self, rollout: Rollout) -> Feedback:
+    def _feedback(self, old: OldPolicy) -> Feedback:
         """What the epochs did to the policy, over the whole rollout."""
         deviation, kl = [], []
         with torch.no_grad():
             for batch in self.rollout_buffer.get(self.batch_size):
                 log_prob = self._evaluate(batch)[1]
                 deviation.append((ratio(log_prob - batch.old_log_prob) - 1).abs())
-                kl.append(rollout.kl(batch.observations))
+                kl.append(old.kl(batch.observations))
         means = [float(torch.cat(parts).mean()) for parts in (kl, deviation)]
         return Feedback(means[0], means[1], float(sum(len(part) for part in kl)))
 
-    def _log(self, steps: Sequence[Step], last_epoch: int, value_clip: float | None) -> None:
+    def _log(self, steps: Sequence[Minibatch], last_epoch: int, value_clip: float | None) -> None:
         """The entries of Stable-Baselines3 under `train/`, and the shape's under `klip/`."""
-        seen, buffer = together([step.seen for step in steps]), self.rollout_buffer
-        (bottom, top), w = seen.edges, ratio(seen.log_ratio)
+        diagnostics, buffer = _joined(steps), self.rollout_buffer
+        (bottom, top), w = diagnostics.edges, diagnostics.observed.ratio
         outside = (w < bottom) | (w > top)
         rows = {
             "entropy_loss": np.mean([step.entropy_loss for step in steps]),
@@ -208,24 +209,24 @@ class KlipPPO(PPO):
         for name, number in rows.items():
             self.logger.record(f"train/{name}", number)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        found = seen.metrics() | self.shape_state
-        for name in (*LOGGED, *self.shape_state):
-            if name in found:
-                self.logger.record(f"klip/{name}", found[name])
+        own = diagnostics.metrics()
+        own = {name: own[name] for name in (*LOGGED, *KILLED) if name in own} | self.shape_state
+        for name, number in logged(own).items():
+            self.logger.record(name, number)
 
 
-class Step(NamedTuple):
-    """One minibatch."""
+class Minibatch(NamedTuple):
+    """What is logged about one minibatch."""
 
     loss: float
     policy_loss: float
     value_loss: float
     entropy_loss: float
     approx_kl: float
-    seen: Diagnostics
+    diagnostics: Diagnostics
 
 
-class Rollout:
+class OldPolicy:
     """The policy of the rollout: its parameters, kept while the epochs move the policy's own."""
 
     def __init__(self, policy: Any) -> None:
@@ -311,5 +312,10 @@ def _numbers(state: Any) -> dict[str, float]:
     return {name: float(x) for name, x in state.items()}
 
 
-def _deviation(steps: Sequence[Step]) -> float:
-    return float(torch.cat([(ratio(s.seen.log_ratio) - 1).abs() for s in steps]).mean())
+def _joined(steps: Sequence[Minibatch]) -> Diagnostics:
+    return together([step.diagnostics for step in steps])
+
+
+def _deviation(steps: Sequence[Minibatch]) -> float:
+    """The mean of |w - 1| over some minibatches."""
+    return float(metrics(totals(_joined(steps).observed))["ratio_deviation"])

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from klip.adapters.common import given_shape
+from klip.adapters.common import given_region, logged
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import Context, Shape
 from klip.shapes.backend import native_exp
-from klip.tokens import Denominator, Level, Reducer, token, token_context, token_loss
+from klip.tokens import Level, Reducer, token_context, token_loss
+from klip.tokens.region import named
 
 TRAINER = "Tinker"
 FROM_BATCH = frozenset({"old_log_prob", "mask", "position", "length", "sequence"})
@@ -36,17 +37,17 @@ LossFunction = Callable[[Sequence[Any], Sequence[Tensor]], tuple[Tensor, dict[st
 def loss(
     shape: str | Shape = "clip(eps=0.2)",
     *,
-    level: Level = token,
-    reducer: Reducer = Denominator(1.0),  # noqa: B008 - a frozen value
+    level: str | Level = "token",
+    reducer: str | Reducer = "denominator(1)",
     nonfinite: str = "raise",
 ) -> LossFunction:
     """loss = -sum_t J_t over all data, d loss / d logprob_t = -m_t: Tinker's weight of t is m_t.
 
     Each datum has in its `loss_fn_inputs` the `target_tokens`, the sampler's `logprobs` and the
-    `advantages`, as Tinker's own losses take them, and a `mask` (1 where a token was sampled). A
-    sum over tokens is what Tinker's own losses are; another `reducer` of `klip.tokens` may stand
-    there. Without a mask the tokens that count are those with an advantage, and shapes that pull
-    without one (the KL penalties) are refused.
+    `advantages`, as Tinker's own losses take them, and a `mask` (1 where a token was sampled).
+    `shape`, `level` and `reducer` are values of Klip or their spellings; the reducer is at first
+    the sum over tokens that Tinker's own losses are. Without a mask the tokens that count are those
+    with an advantage, and shapes that pull without one (the KL penalties) are refused.
 
     >>> from types import SimpleNamespace
     >>> row = {"logprobs": torch.tensor([0.0, -1.0]), "advantages": torch.tensor([0.0, 2.0])}
@@ -56,10 +57,11 @@ def loss(
     >>> value.item(), metrics["klip/tokens"], metrics["klip/kill"]
     (-2.5, 1.0, 1.0)
     """
-    region = given_shape(shape, TRAINER, FROM_BATCH | FROM_DATA.keys())
+    region = given_region(TRAINER, FROM_BATCH | FROM_DATA.keys(), shape, level)
+    reduced = named(Reducer, reducer)
     brought = {name: key for name, key in FROM_DATA.items() if name in region.needs}
     keys = ["logprobs", "advantages", *brought.values()]
-    if _pulls_without_advantage(region):
+    if _pulls_without_advantage(region.shape):
         keys.append("mask")
 
     @native_exp()
@@ -69,7 +71,7 @@ def loss(
         if not data:
             raise KlipError("there are no data to compute a loss of")
         rows = [
-            _row(f"data[{i}]", datum.loss_fn_inputs, now, keys, region)
+            _row(f"data[{i}]", datum.loss_fn_inputs, now, keys, region.shape)
             for i, (datum, now) in enumerate(zip(data, logprobs, strict=True))
         ]
         new = pad_sequence(list(logprobs), batch_first=True)
@@ -77,43 +79,43 @@ def loss(
         check_recorded(new.detach()[mask], old[mask])
         fields = {name: _padded(rows, key) for name, key in brought.items()}
         reference = fields.pop("reference_log_ratio", None)
-        value, seen = token_loss(
+        value, diagnostics = token_loss(
             new,
             old,
             advantages,
             mask,
-            region,
+            region.shape,
             token_context(new, old, reference_log_prob=reference, **fields),
-            level=level,
-            reducer=reducer,
+            level=region.level,
+            reducer=reduced,
             nonfinite=nonfinite,
         )
-        assert seen is not None
-        for said in seen.warnings():
-            warnings.warn(said, stacklevel=2)
-        return value, {f"klip/{name}": number for name, number in seen.metrics().items()}
+        assert diagnostics is not None
+        for sentence in diagnostics.warnings():
+            warnings.warn(sentence, stacklevel=2)
+        return value, logged(diagnostics.metrics())
 
     return function
 
 
 def _row(
-    where: str, given: Mapping[str, Any], now: Tensor, keys: Sequence[str], region: Shape
+    where: str, given: Mapping[str, Any], now: Tensor, keys: Sequence[str], shape: Shape
 ) -> dict[str, Tensor]:
     """What is needed of one datum, `[T]` each; the mask is made of the advantages if need be."""
-    found = {}
+    row = {}
     for key in dict.fromkeys([*keys, *({"mask"} & given.keys())]):
         if key not in given:
-            raise KlipError(f"{where}.loss_fn_inputs has no {key!r}: {_why(key, region)}")
-        found[key] = given[key].to_torch().to(now.device)
-        if now.ndim != 1 or found[key].shape != now.shape:
+            raise KlipError(f"{where}.loss_fn_inputs has no {key!r}: {_why(key, shape)}")
+        row[key] = given[key].to_torch().to(now.device)
+        if now.ndim != 1 or row[key].shape != now.shape:
             raise KlipError(
-                f"{where}: {key} {list(found[key].shape)} and the logprobs that Tinker computed "
+                f"{where}: {key} {list(row[key].shape)} and the logprobs that Tinker computed "
                 f"{list(now.shape)} must both be [T], one number a target token"
             )
-    return found | {"mask": found.get("mask", found["advantages"]) != 0}
+    return row | {"mask": row.get("mask", row["advantages"]) != 0}
 
 
-def _why(key: str, region: Shape) -> str:
+def _why(key: str, shape: Shape) -> str:
     match key:
         case "logprobs":
             return "without the sampler's log-probs there is no ratio"
@@ -121,18 +123,18 @@ def _why(key: str, region: Shape) -> str:
             return "give one number a token, 0 where nothing was sampled"
         case "mask":
             return (
-                f"{region} pulls on tokens without an advantage too, so give 1 where a token was "
+                f"{shape} pulls on tokens without an advantage too, so give 1 where a token was "
                 "sampled and 0 elsewhere"
             )
-    return f"{region} needs it"
+    return f"{shape} needs it"
 
 
 def _padded(rows: Sequence[Mapping[str, Tensor]], key: str) -> Tensor:
     return pad_sequence([row[key] for row in rows], batch_first=True)
 
 
-def _pulls_without_advantage(region: Shape) -> bool:
+def _pulls_without_advantage(shape: Shape) -> bool:
     """Whether m is not 0 somewhere at A = 0."""
     x = torch.linspace(-1, 1, 9)[None]
-    known = Context(**{name: torch.full_like(x, 0.5) for name in region.needs})
-    return bool(region.multiplier(x, torch.zeros_like(x), known).any())
+    known = Context(**{name: torch.full_like(x, 0.5) for name in shape.needs})
+    return bool(shape.multiplier(x, torch.zeros_like(x), known).any())

@@ -15,24 +15,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from klip.adapters.common import check_fields, given_shape
+from klip.adapters.common import given_region, logged
 from klip.adapters.trl_batch import (
     ANSWER,
     VERSION,
     Batch,
-    Region,
+    across_processes,
+    has_reference,
     look,
     mark,
     markers,
     metrics,
     reference_k3,
-    together,
 )
 from klip.adapters.trl_settings import FIELDS, check, on_policy, say_on_policy
 from klip.adapters.trl_stock import loss_of_trainer
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
-from klip.tokens import Diagnostics, Level, token
+from klip.tokens import Diagnostics, Level, TokenRegion
 
 try:
     import trl
@@ -57,26 +57,26 @@ _NOT_FIRED = (
 class _State:
     """What the trainer remembers between its hooks."""
 
-    region: Region
+    region: TokenRegion
     given: Batch | None = None
     """a batch as TRL made it, while its loss is computed and its log-probs are not there yet"""
     shown: dict[str, Any] = field(default_factory=dict)
     """the same batch as TRL's loss sees it"""
-    seen: Diagnostics | None = None
+    diagnostics: Diagnostics | None = None
     more: dict[str, float] = field(default_factory=dict)
     """metrics that the diagnostics do not have"""
     markers: list[tuple[int, ...]] = field(default_factory=list)
     still: int = 0
     """losses on the present completions in which every ratio was 1; -1 once one was not"""
-    told: bool = False
+    warned: bool = False
     """whether the user knows that the shape has nothing to act on"""
 
 
 class KlipGRPOTrainer(GRPOTrainer):
     """GRPOTrainer with `shape` for its trust region; `loss_type` says how tokens are averaged.
 
-    `shape` is a shape or its spelling; `level`, `gates` and `penalties` are those of
-    `klip.tokens.token_loss`. With `answer_marker`, the tokens after it are the span "answer" and
+    `shape`, `level`, `gates` and `penalties` are those of `klip.tokens.token_loss`, values or their
+    spellings. With `answer_marker`, the tokens after it are the span "answer" and
     those before it the span "reasoning": diagnostics come by span, and a token's `position` is 0 in
     the reasoning and 1 in the answer, of a `length` of 2. A completion's `age` is the number of
     updates since it was sampled. All other arguments are GRPOTrainer's, by keyword after the third.
@@ -90,14 +90,14 @@ class KlipGRPOTrainer(GRPOTrainer):
         args: GRPOConfig | None = None,
         *,
         shape: str | Shape,
-        level: Level = token,
-        gates: Sequence[Gate] = (),
-        penalties: Sequence[Penalty] = (),
+        level: str | Level = "token",
+        gates: Sequence[str | Gate] = (),
+        penalties: Sequence[str | Penalty] = (),
         answer_marker: str | None = None,
         **options: Any,
     ) -> None:
         _check_trainer()
-        region = _region(shape, level, gates, penalties)
+        region = given_region(TRAINER, FIELDS, shape, level, gates, penalties)
         settings = GRPOConfig() if args is None else args
         sampler = settings.use_vllm or options.get("rollout_func") is not None
         check(settings, region, sampler)
@@ -110,7 +110,7 @@ class KlipGRPOTrainer(GRPOTrainer):
                 self._tokenizer.unk_token_id,
             )
         if on_policy(self.args):
-            self._klip.told = True
+            self._klip.warned = True
             warnings.warn(say_on_policy(self.args), stacklevel=2)
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -123,24 +123,25 @@ class KlipGRPOTrainer(GRPOTrainer):
         if self._klip.markers:
             answer = mark(batch, self._klip.markers)
             batch[ANSWER] = answer.mask
-            found = self.accelerator.gather(answer.found.float()).mean().item()
-            self._klip_log()["klip/answer_found"].append(found)
+            share = self.accelerator.gather(answer.found.float()).mean().item()
+            self._klip_log()["klip/answer_found"].append(share)
         return batch
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
         """As TRL's; while a loss is being computed, its multiplier follows from them."""
-        found = super()._get_per_token_logps_and_entropies(*args, **named)
+        scored = super()._get_per_token_logps_and_entropies(*args, **named)
         klip = self._klip
         if klip.given is not None:
             given, klip.given = klip.given, None
-            klip.seen = look(klip.region, given, found[0], found[1], self.state.global_step)
-            klip.shown["advantages"] = klip.seen.m
-            if klip.region.has_reference:
+            step = self.state.global_step
+            klip.diagnostics = look(klip.region, given, scored[0], scored[1], step)
+            klip.shown["advantages"] = klip.diagnostics.m
+            if has_reference(klip.region):
                 # TRL's own KL is then exactly 0, and what the region makes of it counts instead.
-                klip.shown["ref_per_token_logps"] = found[0]
-                k3 = reference_k3(klip.seen, found[0], given["ref_per_token_logps"])
+                klip.shown["ref_per_token_logps"] = scored[0]
+                k3 = reference_k3(klip.diagnostics, scored[0], given["ref_per_token_logps"])
                 klip.more = {"reference_k3": k3}
-        return found
+        return scored
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """TRL's loss of the multiplier; its value is that of -m, reduced."""
@@ -158,33 +159,33 @@ class KlipGRPOTrainer(GRPOTrainer):
             fired, klip.given, klip.shown = klip.given is None, None, {}
         if not fired:
             raise KlipError(_NOT_FIRED)
-        self._log_seen()
+        self._log_diagnostics()
         return loss
 
     def _klip_log(self) -> Any:
         """Where TRL collects its metrics, by name."""
         return self._metrics["train" if self.model.training else "eval"]
 
-    def _log_seen(self) -> None:
+    def _log_diagnostics(self) -> None:
         """Add our diagnostics to TRL's metrics; take out those of a ratio that is 1 by design."""
         klip, log = self._klip, self._klip_log()
-        assert klip.seen is not None  # the hook has fired
-        found = together(gather_object([metrics(klip.seen) | klip.more]))
-        klip.seen = None
-        for name, value in found.items():
-            log[f"klip/{name}"].append(value)
+        assert klip.diagnostics is not None  # the hook has fired
+        row = across_processes(gather_object([metrics(klip.diagnostics) | klip.more]))
+        klip.diagnostics = None
+        for name, value in logged(row).items():
+            log[name].append(value)
         for name in [name for name in log if name.startswith("clip_ratio/")]:
             del log[name]
-        if klip.region.has_reference:
+        if has_reference(klip.region):
             log.pop("kl", None)
         if self.model.training:
-            klip.still = klip.still + 1 if found["inert"] and klip.still >= 0 else -1
+            klip.still = klip.still + 1 if row["inert"] and klip.still >= 0 else -1
 
     def _say_if_nothing_moved(self) -> None:
         """Say once that on the completions now done with no ratio was other than 1."""
         klip = self._klip
-        if klip.still > 0 and not klip.told:
-            klip.told = True
+        if klip.still > 0 and not klip.warned:
+            klip.warned = True
             warnings.warn(
                 f"every ratio was exactly 1 in all {klip.still} losses on one batch of "
                 "completions, so the shape had nothing to act on: the learning rate was 0, or "
@@ -192,20 +193,6 @@ class KlipGRPOTrainer(GRPOTrainer):
                 stacklevel=2,
             )
         klip.still = 0
-
-
-def _region(
-    shape: str | Shape, level: Level, gates: Sequence[Gate], penalties: Sequence[Penalty]
-) -> Region:
-    """The arguments as one value, if TRL has what it needs under any settings."""
-    for name, values, kind in (("gates", gates, Gate), ("penalties", penalties, Penalty)):
-        if isinstance(values, str) or not all(isinstance(value, kind) for value in values):
-            raise KlipError(f"{name}={values!r} must be a list of {name}, as in klip.tokens")
-    if not callable(level):
-        raise KlipError(f"level={level!r} must be a ratio level, such as klip.tokens.sequence_mean")
-    value = given_shape(shape, TRAINER, FIELDS)
-    check_fields((*gates, *penalties), TRAINER, FIELDS)
-    return Region(value, level, tuple(gates), tuple(penalties))
 
 
 def _check_trainer() -> None:

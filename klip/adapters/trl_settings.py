@@ -5,14 +5,15 @@ Read against `GRPOTrainer._compute_loss` of TRL 1.16, branch by branch. Imports 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from klip.adapters.trl_batch import Region
+from klip.adapters.common import defaults
+from klip.adapters.trl_batch import has_reference
 from klip.errors import KlipError
 from klip.shapes import IcePop, Truncate
 from klip.shapes.value import Value
+from klip.tokens import TokenRegion
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
 """TRL's losses that differ only in how they average tokens: what is left to TRL."""
@@ -28,7 +29,7 @@ FIELDS = frozenset(
 _IN_KLIP = {
     "cispo": "loss_type='dapo' and shape='cispo(cap=...)', cap being TRL's epsilon_high",
     "sapo": "loss_type='grpo' and shape='sapo(tau_positive=..., tau_negative=...)'",
-    "luspo": "loss_type='dr_grpo' and level=sequence_mean, which is LUSPO divided by "
+    "luspo": "loss_type='dr_grpo' and level='sequence-mean', which is LUSPO divided by "
     "max_completion_length",
     "vespo": "TRL's own GRPOTrainer, since no shape is VESPO",
 }
@@ -66,7 +67,7 @@ def say_on_policy(args: Any) -> str:
     )
 
 
-def check(args: Any, region: Region, sampler: bool) -> None:
+def check(args: Any, region: TokenRegion, sampler: bool) -> None:
     """Refuse the first setting that does not go with the region, and say what does.
 
     `sampler` says whether the log-probs of what generates are there.
@@ -75,7 +76,7 @@ def check(args: Any, region: Region, sampler: bool) -> None:
         raise KlipError(objection)
 
 
-def _objections(args: Any, region: Region, sampler: bool) -> Iterator[str]:
+def _objections(args: Any, region: TokenRegion, sampler: bool) -> Iterator[str]:
     yield from _own_regions(args)
     yield from _own_kl(args, region)
     if "behaviour_log_ratio" in region.needs and not sampler:
@@ -110,7 +111,7 @@ def _own_regions(args: Any) -> Iterator[str]:
     if args.importance_sampling_level != "token":
         yield (
             f"importance_sampling_level={args.importance_sampling_level!r} would act on a ratio "
-            "that is 1: leave it at 'token' and pass level=klip.tokens.sequence_mean; with "
+            "that is 1: leave it at 'token' and pass level='sequence-mean'; with "
             "loss_type='grpo' that is GSPO"
         )
     high = args.epsilon if args.epsilon_high is None else args.epsilon_high
@@ -126,11 +127,11 @@ def _own_regions(args: Any) -> Iterator[str]:
             f"is 1: leave both unset and write shape='clip(low={args.epsilon}, high={high})'"
         )
     if args.off_policy_mask_threshold is not None:
-        anchor = ", anchor='behaviour'" if args.use_vllm else ""
+        anchor = ", anchor=behaviour" if args.use_vllm else ""
         yield (
             f"off_policy_mask_threshold={args.off_policy_mask_threshold} would find no drift, the "
             "ratio being 1: leave it unset and pass "
-            f"gates=[klip.tokens.OPSM(delta={args.off_policy_mask_threshold}{anchor})]"
+            f"gates=['opsm(delta={args.off_policy_mask_threshold}{anchor})']"
         )
     for name, instead in _IGNORED.items():
         if _changed(args, name):
@@ -138,19 +139,20 @@ def _own_regions(args: Any) -> Iterator[str]:
             yield f"{name}={value} would be ignored: use {instead.format(value=value)}"
 
 
-def _own_kl(args: Any, region: Region) -> Iterator[str]:
+def _own_kl(args: Any, region: TokenRegion) -> Iterator[str]:
     """TRL's KL to the reference, and a penalty of ours that takes its place."""
-    if region.has_reference and args.beta == 0:
+    if has_reference(region) and args.beta == 0:
         yield (
             "the reference policy, which reference_log_ratio is made of, is kept by TRL only if "
             "beta is not 0: set beta; the penalty takes the place of TRL's own KL, and only its "
             "own coefficient counts"
         )
-    if args.beta != 0 and args.use_bias_correction_kl and not region.has_reference:
+    if args.beta != 0 and args.use_bias_correction_kl and not has_reference(region):
         yield (
             f"beta={args.beta} with use_bias_correction_kl=True weighs TRL's KL by a ratio that is "
-            "1: set use_bias_correction_kl=False for the plain k3, or pass penalties=[klip.tokens."
-            f"ReferenceKL(b={args.beta}, estimator='weighted-k3')], which takes the place of TRL's"
+            "1: set use_bias_correction_kl=False for the plain k3, or pass penalties="
+            f"['reference-kl(b={args.beta}, estimator=weighted-k3)'], which takes the place of "
+            "TRL's"
         )
 
 
@@ -164,8 +166,7 @@ def _weighs(args: Any) -> str:
 
 
 def _changed(args: Any, name: str) -> bool:
-    usual = {field.name: field.default for field in dataclasses.fields(args)}
-    return bool(getattr(args, name) != usual[name])
+    return bool(getattr(args, name) != defaults(args)[name])
 
 
 def _within(values: Sequence[Value]) -> Iterator[Value]:

@@ -22,17 +22,14 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from klip.adapters.common import named_level
+from klip.adapters.common import LOGGED, TrainersWeight, defaults, logged
 from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
-from klip.shapes import LOG_RATIO_LIMIT, Array, Gate, Parameter, Sample, numbers
+from klip.shapes import LOG_RATIO_LIMIT, Parameter, numbers, parameter
 from klip.shapes.backend import native_exp
-from klip.tokens import Diagnostics, GeometricMean, token_loss
+from klip.tokens import Diagnostics, Reducer, token_loss
 
-METRICS = (
-    "in", "kill", "pass", "killed_mass", "pull", "k3", "ratio_mean", "ratio_min", "ratio_max",
-    "beta_p05", "beta_p50", "beta_p95", "inert",
-)  # fmt: skip
+METRICS = (*LOGGED, "inert")
 """The diagnostics that are logged: the same in every call, since verl gathers them by name."""
 
 
@@ -61,43 +58,42 @@ def policy_loss(
                 f"rollout_is_weights {list(rollout_is_weights.shape)} must be [B, T] like "
                 f"log_prob {list(log_prob.shape)}"
             )
-        gates = [RolloutWeights(rollout_is_weights)]
+        gates = [TrainersWeight(rollout_is_weights)]
     dtype = torch.float64 if log_prob.dtype == torch.float64 else torch.float32
     weight = token_weight(response_mask, loss_agg_mode, config.global_batch_info, dtype)
-    loss, seen = token_loss(
+    loss, diagnostics = token_loss(
         log_prob,
         old_log_prob,
         advantages,
         response_mask,
         given.shape,
-        level=named_level(given.level),
-        reducer=lambda count: weight,
+        level=given.level,
+        reducer=Aggregated(weight),
         gates=gates,
         nonfinite=given.nonfinite,
     )
-    assert seen is not None  # diagnostics are on
-    _warn_if_inert(seen, config)
+    assert diagnostics is not None  # they are on
+    _warn_if_inert(diagnostics, config)
     log_ratio = log_prob.detach().to(dtype) - old_log_prob.to(dtype)
-    found = usual_metrics(seen, log_ratio, rollout_is_weights)
+    row = usual_metrics(diagnostics, log_ratio, rollout_is_weights)
     if given.diagnostics:
-        own = seen.metrics()
-        found |= {f"klip/{name}": own.get(name, 0.0) for name in METRICS}
-    return loss, found
+        own = diagnostics.metrics()
+        row |= logged({name: own.get(name, 0.0) for name in METRICS})
+    return loss, row
 
 
 register_policy_loss("klip")(policy_loss)
 
 
-@dataclass(frozen=True)
-class RolloutWeights(Gate):
-    """c = rollout_is_weights `[B, T]`: what verl multiplies every one of its own losses by."""
+@dataclass(frozen=True, eq=False)
+class Aggregated(Reducer):
+    """The weight `[B, 1]` that verl's own aggregation gives to a token of each sequence."""
 
-    reference = "verl's algorithm.rollout_correction"
+    value: Parameter = parameter(dataclasses.MISSING)
 
-    c: Parameter
-
-    def weight(self, s: Sample) -> Array:
-        return self.c
+    def weight(self, count: Tensor) -> Tensor:
+        weight: Tensor = self.value
+        return weight
 
 
 def token_weight(
@@ -116,11 +112,11 @@ def token_weight(
             total = agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=mode, **info)
         except ValueError as error:
             raise KlipError(f"verl does not aggregate by loss_agg_mode={mode!r}: {error}") from None
-        (found,) = torch.autograd.grad(total, losses)
+        (slope,) = torch.autograd.grad(total, losses)
     # Where nothing counts the mean over tokens is 0/0.
-    found = torch.where(counts, found, 0.0)
-    weight = found.amax(-1, keepdim=True)
-    if not torch.equal(torch.where(counts, weight, 0.0), found):
+    slope = torch.where(counts, slope, 0.0)
+    weight = slope.amax(-1, keepdim=True)
+    if not torch.equal(torch.where(counts, weight, 0.0), slope):
         raise KlipError(
             f"loss_agg_mode={mode!r} weighs the tokens of a sequence differently, which no reducer "
             "of Klip's does: choose token-mean or one of the seq-mean modes"
@@ -129,14 +125,14 @@ def token_weight(
 
 
 def usual_metrics(
-    seen: Diagnostics, log_ratio: Tensor, rollout_is_weights: Tensor | None
+    diagnostics: Diagnostics, log_ratio: Tensor, rollout_is_weights: Tensor | None
 ) -> dict[str, float]:
     """verl's own three: the kill side's share without a pull, the pass side's with A < 0, and k1.
 
     For a dual clip they are the numbers of verl's vanilla loss.
     """
-    active, a, x = seen.active, seen.advantage, seen.log_ratio
-    dropped = active & (seen.m == 0)
+    active, a, x = diagnostics.active, diagnostics.advantage, diagnostics.log_ratio
+    dropped = active & (diagnostics.m == 0)
     if rollout_is_weights is not None:
         dropped = dropped & (rollout_is_weights != 0)
     held = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)  # as verl's losses do
@@ -146,11 +142,9 @@ def usual_metrics(
     return dict(zip(names, totals.tolist(), strict=True))
 
 
-def _warn_if_inert(seen: Diagnostics, config: ActorConfig) -> None:
+def _warn_if_inert(diagnostics: Diagnostics, config: ActorConfig) -> None:
     """Python shows it once a process; it cannot be known here how many minibatches there are."""
-    if config.get("ppo_epochs", 1) > 1 or not bool(seen.active.any()):
-        return
-    if not bool((seen.active & (seen.log_ratio != 0)).any()):
+    if config.get("ppo_epochs", 1) <= 1 and bool(diagnostics.inert):
         warnings.warn(
             "every ratio of this batch is 1, so no trust region does anything yet. With "
             "actor.ppo_epochs=1 it stays so unless data.train_batch_size is larger than "
@@ -175,33 +169,31 @@ def check_config(config: ActorConfig, given: Settings) -> None:
 
     verl's defaults say nothing about what the user wants, and pass.
     """
-    usual = {field.name: field.default for field in dataclasses.fields(ActorConfig)}
+    usual = defaults(ActorConfig)
     for name, spellings in NAMES.items():
         value = config.get(name, usual[name])
         if value is None or value == usual[name]:
             continue
-        if not any(math.isclose(value, said) for said in _said(given, name, spellings)):
+        if not any(math.isclose(value, number) for number in _meant(given, name, spellings)):
             raise KlipError(
                 f"actor.{name}={value:g} is not used by loss_mode=klip, and {given.shape} does not "
                 f"say so too: write it into the shape, or leave actor.{name} at verl's default "
                 f"{usual[name]:g}"
             )
-    for field in dataclasses.fields(PolicyLossConfig):
-        value = config.policy_loss.get(field.name, field.default)
-        open_to_all = field.name in ("loss_mode", "_target_")
-        if open_to_all or value == field.default or field.default is dataclasses.MISSING:
+    for name, default in defaults(PolicyLossConfig).items():
+        value = config.policy_loss.get(name, default)
+        open_to_all = name in ("loss_mode", "_target_")
+        if open_to_all or value == default or default is dataclasses.MISSING:
             continue
         raise KlipError(
-            f"actor.policy_loss.{field.name}={value} belongs to another loss_mode and is not used "
-            f"by klip: leave it at verl's default {field.default}"
+            f"actor.policy_loss.{name}={value} belongs to another loss_mode and is not used "
+            f"by klip: leave it at verl's default {default}"
         )
 
 
-def _said(given: Settings, name: str, spellings: tuple[str, ...]) -> Iterator[float]:
+def _meant(given: Settings, name: str, spellings: tuple[str, ...]) -> Iterator[float]:
     """The numbers of the shape and the level that mean what verl's setting `name` means."""
-    level = named_level(given.level)
-    said = numbers(given.shape) | (vars(level) if isinstance(level, GeometricMean) else {})
-    for path, number in said.items():
+    for path, number in (*numbers(given.shape).items(), *numbers(given.level).items()):
         leaf = path.rpartition(".")[2]
         if leaf in spellings:
             yield number
@@ -227,7 +219,7 @@ def plain_loss(
     >>> plain_loss("vanilla", clip_ratio_high=0.28)(old + 0.5, old, one, one)
     tensor(-1.2800)
     """
-    own = {field.name for field in dataclasses.fields(PolicyLossConfig)}
+    own = defaults(PolicyLossConfig)
     outer = {name: x for name, x in config.items() if name not in own}
     try:
         call = get_policy_loss_fn(loss) if isinstance(loss, str) else loss

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klip.adapters.common import given_shape, named_level
+from klip.adapters.common import given_shape
 from klip.errors import KlipError
 from klip.shapes import Shape
+from klip.tokens import Level, Token
+from klip.tokens.region import named
 
 FIELDS = ("length", "mask", "old_log_prob", "position", "sequence")
 """The context that a registered loss can know: all of it follows from log-probs and mask."""
@@ -35,15 +37,15 @@ class Settings:
     """What `KLIP_SHAPE` and `KLIP_CONFIG` say."""
 
     shape: Shape
-    level: str = "token"
-    """token, sequence-mean, sequence-sum or geometric-mean(low=0.4, high=0.4)"""
+    level: Level = Token()
+    """or its spelling: token, sequence-mean, sequence-sum, geometric-mean(low=0.4, high=0.4)"""
     nonfinite: str = "raise"
     """what becomes of a token whose numbers are not finite: raise or drop"""
     diagnostics: bool = True
     """whether `klip/...` is logged"""
 
     def __post_init__(self) -> None:
-        named_level(self.level)
+        object.__setattr__(self, "level", named(Level, self.level))
         if self.nonfinite not in ("raise", "drop"):
             raise KlipError(f"nonfinite={self.nonfinite!r} must be 'raise' or 'drop'")
         if not isinstance(self.diagnostics, bool):
@@ -62,8 +64,8 @@ def settings(environment: Mapping[str, str] | None = None) -> Settings:
 
 @functools.cache
 def _settings(spelling: str, path: str) -> Settings:
-    said = _file(path) if path else {}
-    texts = {"KLIP_SHAPE": spelling, f"KLIP_CONFIG={path}": said.pop("shape", "")}
+    file = _file(path) if path else {}
+    texts = {"KLIP_SHAPE": spelling, f"KLIP_CONFIG={path}": file.pop("shape", "")}
     shapes = {where: _shape(text, where) for where, text in texts.items() if text != ""}
     if not shapes:
         empty = f" ({path} has none)" if path else ""
@@ -75,14 +77,14 @@ def _settings(spelling: str, path: str) -> Settings:
     if len(set(shapes.values())) > 1:
         both = " and ".join(f"{where} says {shape}" for where, shape in shapes.items())
         raise KlipError(f"{both}: unset one of the two")
-    return Settings(next(iter(shapes.values())), **said)
+    return Settings(next(iter(shapes.values())), **file)
 
 
 def _file(path: str) -> dict[str, Any]:
     if not Path(path).is_absolute():
         raise KlipError(f"KLIP_CONFIG={path} must be a whole path: workers run in other folders")
     try:
-        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise KlipError(
             f"KLIP_CONFIG={path} cannot be read ({error.strerror}): every node needs the file"
@@ -90,12 +92,12 @@ def _file(path: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KlipError(f"KLIP_CONFIG={path} is not TOML: {error}") from None
     known = [field.name for field in dataclasses.fields(Settings)]
-    if unknown := sorted(said.keys() - set(known)):
+    if unknown := sorted(table.keys() - set(known)):
         raise KlipError(
             f"KLIP_CONFIG={path} sets {', '.join(unknown)}, which is not known; it may set "
             f"{', '.join(known)}"
         )
-    return said
+    return table
 
 
 def _shape(text: Any, where: str) -> Shape:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from klip.lab.addition import decode
 from klip.lab.samples import PARTS, Sample
-from klip.shapes import ratio
 from klip.tokens import Diagnostics
 
 GROUPS, OF_EACH = 2, 2
@@ -15,11 +13,10 @@ GROUPS, OF_EACH = 2, 2
 
 
 def explained(
-    prompts: Tensor, completions: Tensor, seen: Diagnostics, age: Tensor, group: int
+    prompts: Tensor, completions: Tensor, diagnostics: Diagnostics, age: Tensor, group: int
 ) -> list[Sample]:
     """The first right and wrong completions of the first prompts that have both."""
-    w, sets = ratio(seen.log_ratio), torch.stack(seen.sets()).long().argmax(0)
-    advantage = seen.advantage.flatten()
+    observed, advantage = diagnostics.observed, diagnostics.advantage.flatten()
     chosen: list[list[int]] = []
     for start in range(0, len(prompts), group):
         rows = range(start, start + group)
@@ -27,21 +24,21 @@ def explained(
         wrong = [i for i in rows if advantage[i] < 0][:OF_EACH]
         if right and wrong:
             chosen.append(right + wrong)
-    made, letters = [], list(PARTS)
+    samples, letters = [], list(PARTS)
     for i in (row for rows in chosen[:GROUPS] for row in rows):
-        active = seen.active[i]
-        made.append(
+        active = diagnostics.active[i]
+        samples.append(
             Sample(
                 decode(prompts[i].tolist()),
                 decode(completions[i][active].tolist()),
                 int(age[i]),
                 _short(advantage[i]),
-                tuple(_short(x) for x in w[i][active]),
-                tuple(_short(x) for x in seen.m[i][active]),
-                "".join(letters[k] for k in sets[i][active].tolist()),
+                tuple(_short(x) for x in observed.ratio[i][active]),
+                tuple(_short(x) for x in observed.m[i][active]),
+                "".join(letters[k] for k in observed.part[i][active].tolist()),
             )
         )
-    return made
+    return samples
 
 
 def _short(x: Tensor) -> float:

@@ -2,87 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from klip.shapes import Array, ratio
-from klip.theory.partition import split
+from klip.shapes import Array
+from klip.theory import diagnostics
+from klip.theory.diagnostics import EMPTY, PARTS, Observed, quantiles, totals
 
-QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 CHANGED = "changed_class"
-KILL = 1
+KILL = PARTS.index("kill")
+NOT_RUN = -1
+"""Stands for the set of a sample in an epoch that was not run."""
+
+Sums = dict[str, Array]
+"""Totals of the vocabulary in `klip.theory.diagnostics`, and the trainer's own: means over samples
+of `kl`, `entropy` and `value_loss`, and over `steps` gradient steps of the two norms."""
+
+_PER_SAMPLE = ("kl", "entropy", "value_loss")
+_PER_STEP = ("policy_grad_norm", "grad_norm")
 
 
-class Sums(NamedTuple):
-    """Sums over samples, over minibatches (`steps` of them), and extremes."""
-
-    count: Array
-    steps: Array
-    inside_positive: Array
-    inside_negative: Array
-    inside_zero: Array
-    kill_positive: Array
-    kill_negative: Array
-    pass_positive: Array
-    pass_negative: Array
-    mass: Array  # |w A|
-    killed_mass: Array  # |w A| on the kill set
-    surrogate: Array  # w A
-    ratio: Array
-    ratio_square: Array
-    ratio_deviation: Array  # |w - 1|
-    ratio_max: Array
-    ratio_min: Array
-    k1: Array  # -log w
-    k3: Array  # w - 1 - log w
-    kl: Array  # closed form
-    entropy: Array
-    value_loss: Array
-    policy_grad_norm: Array  # per minibatch, before clipping
-    grad_norm: Array
-
-    @staticmethod
-    def reductions() -> Sums:
-        """How each field is put together over epochs."""
-        named = {"ratio_max": "max", "ratio_min": "min"}
-        return Sums(*(named.get(name, "sum") for name in Sums._fields))
-
-    @staticmethod
-    def nothing() -> Sums:
-        """The sums of no samples."""
-        empty = {"ratio_max": 0.0, "ratio_min": float("inf")}
-        return Sums(*(jnp.float32(empty.get(name, 0.0)) for name in Sums._fields))
-
-    def metrics(self) -> dict[str, Array]:
-        """Means and fractions, by the names that the metrics file uses."""
-        per_sample = ("surrogate", "ratio_deviation", "k1", "k3", "kl", "entropy", "value_loss")
-        found = {name: getattr(self, name) / self.count for name in per_sample}
-        for part in ("inside", "kill", "pass"):
-            signs = [s for s in ("positive", "negative", "zero") if f"{part}_{s}" in self._fields]
-            for s in signs:
-                found[f"{part}_{s}"] = getattr(self, f"{part}_{s}") / self.count
-            found[part] = sum(getattr(self, f"{part}_{s}") for s in signs) / self.count
-        mean = self.ratio / self.count
-        variance = jnp.maximum(self.ratio_square / self.count - mean * mean, 0.0)
-        found |= {"ratio_mean": mean, "ratio_std": jnp.sqrt(variance),
-                  "ratio_max": self.ratio_max, "ratio_min": self.ratio_min,
-                  "killed_mass": self.killed_mass / jnp.maximum(self.mass, 1e-30),
-                  "policy_grad_norm": self.policy_grad_norm / self.steps,
-                  "grad_norm": self.grad_norm / self.steps}  # fmt: skip
-        return found
-
-
-def reduce_sums(stacked: Array, how: str) -> Array:
-    """One field over its leading axis."""
-    reductions: dict[str, Callable[..., Array]] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
-    return reductions[how](stacked, axis=0)
-
-
-class Samples(NamedTuple):
+class Trained(NamedTuple):
     """What is known of each sample when it is trained on, `[N]`."""
 
     log_ratio: Array
@@ -102,68 +46,48 @@ class Losses(NamedTuple):
     grad_norm: Array
 
 
-class Seen(NamedTuple):
+class Epoch(NamedTuple):
     """What one epoch says about itself."""
 
     sums: Sums
     beta: Array  # [N]
-    sets: Array  # [N] in 0, kill 1, pass 2
+    sets: Array  # [N] inside 0, kill 1, pass 2; NOT_RUN for an epoch that was not run
 
 
-def observe(samples: Samples, losses: Losses) -> Seen:
+def observe(trained: Trained, losses: Losses) -> Epoch:
     """Reduce one epoch."""
-    log_ratio, advantage, m, kl, entropy, bottom, top = samples
-    w = ratio(log_ratio)
-    pull = w * advantage
-    # A compiler may fuse m - w*A and so see its rounding; where they are equal beta is exactly 0.
-    beta = jnp.where(m == pull, 0.0, m - pull)
-    inside, kill, passing = split(w, advantage, bottom, top)
-    positive, negative = advantage > 0, advantage < 0
-    mass = jnp.abs(pull)
+    edges = (trained.bottom, trained.top)
+    observed = Observed.of(trained.log_ratio, trained.advantage, trained.m, edges)
+    sums = totals(observed) | {
+        "steps": jnp.float32(losses.grad_norm.size),
+        "kl": trained.kl.sum(),
+        "entropy": trained.entropy.sum(),
+        "value_loss": losses.value_loss.sum(),
+        "policy_grad_norm": losses.policy_grad_norm.sum(),
+        "grad_norm": losses.grad_norm.sum(),
+    }
+    del sums["pulled_mass"]  # a run's metrics have no `pull`
+    return Epoch(sums, observed.beta, observed.part)
 
-    def count(mask: Array) -> Array:
-        return jnp.sum(mask, dtype=jnp.float32)
 
-    sums = Sums(
-        count=jnp.float32(w.size),
-        steps=jnp.float32(losses.grad_norm.size),
-        inside_positive=count(inside & positive),
-        inside_negative=count(inside & negative),
-        inside_zero=count(inside & ~positive & ~negative),
-        kill_positive=count(kill & positive),
-        kill_negative=count(kill & negative),
-        pass_positive=count(passing & positive),
-        pass_negative=count(passing & negative),
-        mass=mass.sum(),
-        killed_mass=jnp.where(kill, mass, 0.0).sum(),
-        surrogate=pull.sum(),
-        ratio=w.sum(),
-        ratio_square=(w * w).sum(),
-        ratio_deviation=jnp.abs(w - 1).sum(),
-        ratio_max=w.max(),
-        ratio_min=w.min(),
-        k1=-log_ratio.sum(),
-        k3=(w - 1 - log_ratio).sum(),
-        kl=kl.sum(),
-        entropy=entropy.sum(),
-        value_loss=losses.value_loss.sum(),
-        policy_grad_norm=losses.policy_grad_norm.sum(),
-        grad_norm=losses.grad_norm.sum(),
-    )
-    return Seen(sums, beta, jnp.where(kill, 1, jnp.where(passing, 2, 0)).astype(jnp.int8))
+def nothing(count: int) -> Epoch:
+    """What an epoch over `count` samples says if it is not run."""
+    one = jnp.zeros(1)
+    names = observe(Trained(*(one for _ in Trained._fields)), Losses(one, one, one)).sums
+    sums = {name: jnp.float32(EMPTY.get(name, 0.0)) for name in names}
+    return Epoch(sums, jnp.zeros(count), jnp.full(count, NOT_RUN, jnp.int8))
+
+
+def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
+    """Means and fractions, by the names that the metrics file uses."""
+    own = {name: sums[name] / sums["count"] for name in _PER_SAMPLE}
+    own |= {name: sums[name] / sums["steps"] for name in _PER_STEP}
+    return diagnostics.metrics(sums) | own
 
 
 def beta_quantiles(beta: NDArray[Any], sets: NDArray[Any]) -> dict[str, list[float] | None]:
     """Quantiles of the coefficient over all samples of an iteration, and over the killed alone."""
-    beta, killed = beta[sets >= 0], beta[sets == KILL]
-    return {
-        "beta": _quantiles(beta),
-        "beta_kill": _quantiles(killed) if killed.size else None,
-    }
-
-
-def _quantiles(values: NDArray[Any]) -> list[float]:
-    return [float(q) for q in np.percentile(values, QUANTILES)]
+    return {"beta": quantiles(beta[sets != NOT_RUN]), "beta_kill": quantiles(beta[sets == KILL])}
 
 
 def explained_variance(target: NDArray[Any], value: NDArray[Any]) -> float:

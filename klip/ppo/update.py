@@ -17,17 +17,10 @@ import optax
 
 from klip.ppo.advantages import Batch, normalised
 from klip.ppo.config import Config
-from klip.ppo.diagnostics import (
-    CHANGED,
-    Losses,
-    Samples,
-    Seen,
-    Sums,
-    observe,
-    reduce_sums,
-)
+from klip.ppo.diagnostics import CHANGED, Epoch, Losses, Trained, metrics, nothing, observe
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
 from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Feedback, Region, Shape, with_numbers
+from klip.theory.diagnostics import merged
 from klip.theory.partition import edges_of
 
 Arrays = dict[str, Array]
@@ -102,9 +95,9 @@ def _pack(layout: Layout, state: State) -> tuple[Learner, Array]:
     return Learner(vector, (empty, moments)), jnp.where(state.trouble, state.trouble, lost)
 
 
-def _nothing(batch: int, state: State, order: Array) -> tuple[State, Seen]:
+def _nothing(count: int, state: State, order: Array) -> tuple[State, Epoch]:
     """What an epoch does that is not run."""
-    return state, Seen(Sums.nothing(), jnp.zeros(batch), jnp.full(batch, -1, jnp.int8))
+    return state, nothing(count)
 
 
 @functools.lru_cache(maxsize=64)
@@ -120,7 +113,7 @@ def epochs(
 
     def gradient_step(
         state: State, shape: Shape, lr: Array, step: Array, batch: Batch
-    ) -> tuple[State, Samples, Losses]:
+    ) -> tuple[State, Trained, Losses]:
         count = batch.advantage.shape[0]
         advantage = batch.advantage
         if c.normalise_advantages == "minibatch":
@@ -169,29 +162,31 @@ def epochs(
                 jnp.isfinite(norms[1]))  # fmt: skip
         first = jnp.select([~ok for ok in fine], [1, 2, 3, 4], 0)
         trouble = jnp.where(state.trouble, state.trouble, first)
-        seen = barrier((log_ratio, advantage, m))
+        watched = barrier((log_ratio, advantage, m))
         bottom, top = (jnp.broadcast_to(x, count) for x in edges_of(shape, context, log_ratio))
-        samples = Samples(seen[0], seen[1], seen[2], every["kl"], every["entropy"], bottom, top)
-        return State(arrays, moments, trouble), samples, Losses(loss, *norms)
+        trained = Trained(
+            watched[0], watched[1], watched[2], every["kl"], every["entropy"], bottom, top
+        )
+        return State(arrays, moments, trouble), trained, Losses(loss, *norms)
 
     def epoch(
         state: State, shape: Shape, lr: Array, step: Array, batch: Batch, order: Array
-    ) -> tuple[State, Seen]:
+    ) -> tuple[State, Epoch]:
         """All minibatches of one pass, the last and smaller one too."""
 
-        def body(state: State, rows: Array) -> tuple[State, tuple[Samples, Losses]]:
+        def body(state: State, rows: Array) -> tuple[State, tuple[Trained, Losses]]:
             minibatch = jax.tree.map(lambda x: x[rows], batch)
-            state, samples, losses = gradient_step(state, shape, lr, step, minibatch)
-            return state, (samples, losses)
+            state, trained, losses = gradient_step(state, shape, lr, step, minibatch)
+            return state, (trained, losses)
 
         rows = order[: whole * c.minibatch].reshape(whole, c.minibatch)
-        state, (samples, losses) = jax.lax.scan(body, state, rows)
-        samples = jax.tree.map(jnp.ravel, samples)
+        state, (trained, losses) = jax.lax.scan(body, state, rows)
+        trained = jax.tree.map(jnp.ravel, trained)
         if rest:
             state, (few, loss) = body(state, order[whole * c.minibatch :])
-            samples = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), samples, few)
+            trained = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), trained, few)
             losses = jax.tree.map(jnp.append, losses, loss)
-        return state, observe(samples, losses)
+        return state, observe(trained, losses)
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,
@@ -201,40 +196,41 @@ def epochs(
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
         shape = value.shape_at(controller)
 
-        def run(state: State, order: Array) -> tuple[State, Seen]:
+        def run(state: State, order: Array) -> tuple[State, Epoch]:
             return epoch(state, shape, lr, step, batch, order)
 
         def body(carry: Any, order: Array) -> Any:
             state, stopped, sets = carry
             if value.adapts:
                 skip = functools.partial(_nothing, c.batch)
-                state, seen = jax.lax.cond(stopped, skip, run, state, order)
-                feedback = Feedback(ratio_deviation=seen.sums.ratio_deviation / seen.sums.count)
+                state, done = jax.lax.cond(stopped, skip, run, state, order)
+                deviation = done.sums["ratio_deviation"] / done.sums["count"]
+                feedback = Feedback(ratio_deviation=deviation)
                 stopped = stopped | value.stop(controller, feedback)
             else:
-                state, seen = run(state, order)
+                state, done = run(state, order)
             now = sets
             if c.per_epoch:
-                now = jnp.zeros(c.batch, jnp.int8).at[order].set(seen.sets)
-            return (state, stopped, now), (seen, jnp.mean(now != sets))
+                now = jnp.zeros(c.batch, jnp.int8).at[order].set(done.sets)
+            return (state, stopped, now), (done, jnp.mean(now != sets))
 
         start = (_unpack(layout, learner), jnp.asarray(False), jnp.zeros(c.batch, jnp.int8))
-        (state, _, _), (seen, changed) = jax.lax.scan(body, start, orders)
+        (state, _, _), (done, changed) = jax.lax.scan(body, start, orders)
         moved, trouble = _pack(layout, state)
-        metrics = jax.tree.map(reduce_sums, seen.sums, Sums.reductions()).metrics()
+        row = metrics(merged(done.sums))
         if c.per_epoch:
-            metrics |= {f"epoch.{k}": v for k, v in jax.vmap(Sums.metrics)(seen.sums).items()}
-            metrics[f"epoch.{CHANGED}"] = changed
+            row |= {f"epoch.{k}": v for k, v in jax.vmap(metrics)(done.sums).items()}
+            row[f"epoch.{CHANGED}"] = changed
         if value.adapts:
             new = distribution(layout, state.arrays, batch.observation)
             rollout_kl = kl(layout, batch.old, new).mean()
             w = jnp.exp(log_prob(layout, new, batch.action) - batch.old_log_prob)
             feedback = Feedback(rollout_kl, jnp.abs(w - 1).mean(), float(c.batch))
-            metrics["rollout_kl"] = rollout_kl
-            metrics["epochs_run"] = (seen.sums.count > 0).sum()
+            row["rollout_kl"] = rollout_kl
+            row["epochs_run"] = (done.sums["count"] > 0).sum()
             controller = {k: jnp.asarray(v, jnp.float32)
                           for k, v in value.update(controller, feedback).items()}  # fmt: skip
         kept = jax.tree.map(lambda new, old: jnp.where(trouble, old, new), moved, learner)
-        return Outcome(kept, controller, metrics, seen.beta.ravel(), seen.sets.ravel(), trouble)
+        return Outcome(kept, controller, row, done.beta.ravel(), done.sets.ravel(), trouble)
 
     return jax.jit(update)

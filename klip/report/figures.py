@@ -22,13 +22,12 @@ from klip.report.show import show
 from klip.report.study import Study, Variant, shape_of
 from klip.report.style import KILL, NEUTRAL, PASS, POSITIVE, figure, save, styled
 from klip.report.tables import Sweep, finals, sweeps
+from klip.theory.diagnostics import QUANTILES
 
 FORMATS: Final = ("pdf", "svg", "png")
-FAN: Final = (
-    (0, 8, "1–99 %", 0.14),
-    (1, 7, "5–95 %", 0.2),
-    (2, 6, "10–90 %", 0.26),
-    (3, 5, "25–75 %", 0.34),
+FAN: Final = tuple(
+    (place, len(QUANTILES) - 1 - place, f"{QUANTILES[place]}–{QUANTILES[-1 - place]} %", alpha)
+    for place, alpha in enumerate((0.14, 0.2, 0.26, 0.34))
 )
 """Pairs of the nine quantiles that a row of metrics has, what they are, and how dark they are."""
 _DASH: Final[dict[str, Any]] = {

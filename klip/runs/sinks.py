@@ -24,12 +24,11 @@ from klip.runs.files import DiskTrouble, write_whole
 from klip.runs.lock import is_locked
 from klip.runs.record import Record, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST, slug
+from klip.theory.diagnostics import QUANTILE_LABELS
 
 CHOICES = ("tensorboard", "wandb")
 ENDED = ("done", "diverged", "failed")
 STATE = ".sync.json"
-PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
-"""of the lists `beta` and `beta_kill` in the metrics file"""
 QUIET_LOOKS = 3
 """looks in a row at which nobody trains, after which there is nothing left to follow"""
 _GROUPS = {
@@ -269,9 +268,9 @@ def _tag(name: str) -> str:
 def _spread(found: dict[str, float], tag: str, value: Any) -> None:
     """A number under its tag, a list as a number for each quantile or place."""
     if isinstance(value, list):
-        quantiles = tag.startswith("beta/") and len(value) == len(PERCENTILES)
+        quantiles = tag.startswith("beta/") and len(value) == len(QUANTILE_LABELS)
         for place, part in enumerate(value):
-            label = f"p{PERCENTILES[place]:02d}" if quantiles else f"{place + 1:02d}"
+            label = QUANTILE_LABELS[place] if quantiles else f"{place + 1:02d}"
             _spread(found, f"{tag}_{label}", part)
     elif isinstance(value, int | float):
         try:

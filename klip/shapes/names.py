@@ -23,30 +23,40 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from klip.errors import KlipError
 from klip.shapes.algebra import BySign
 from klip.shapes.region import Region
 from klip.shapes.shape import Shape
-from klip.shapes.value import Value
-
-V = TypeVar("V", bound=Value)
+from klip.shapes.value import V, Value
 
 
 class NameUnknown(KlipError):
     """No shape has this name."""
 
 
+SHAPES = ("klip.shapes",)
+"""The packages whose values `parse` knows by name alone."""
+
+
 @overload
 def catalogue() -> dict[str, type[Shape]]: ...
 @overload
-def catalogue(kind: type[V]) -> dict[str, type[V]]: ...
-def catalogue(kind: type[Any] = Shape) -> dict[str, type[Any]]:
-    """Every shipped class of a kind, by name, in the catalogue's order."""
+def catalogue(kind: type[V], rooms: tuple[str, ...] = SHAPES) -> dict[str, type[V]]: ...
+def catalogue(kind: type[Any] = Shape, rooms: tuple[str, ...] = SHAPES) -> dict[str, type[Any]]:
+    """Every shipped class of a kind, by name, in the catalogue's order; `rooms` are packages."""
+    prefixes = tuple(f"{room}." for room in rooms)
     concrete = [cls for cls in _descendants(kind) if not cls.abstract]
-    shipped = [cls for cls in concrete if cls.__module__.startswith("klip.shapes.")]
+    shipped = [cls for cls in concrete if cls.__module__.startswith(prefixes)]
     return {cls.name: cls for cls in sorted(shipped, key=_order)}
+
+
+def listed(kind: type[Value], rooms: tuple[str, ...] = SHAPES) -> str:
+    """Where a user finds the names of a kind."""
+    if kind is Shape:
+        return "`klip shapes` lists them all"
+    return f"there are {', '.join(catalogue(kind, rooms))}"
 
 
 def _descendants(kind: type[V]) -> Iterator[type[V]]:
@@ -60,8 +70,10 @@ def _order(cls: type[Value]) -> tuple[int, str]:
     return (int(digits[0]) if digits else 1000, cls.number)
 
 
-def parse(text: str) -> Region:
+def parse(text: str, rooms: tuple[str, ...] = SHAPES) -> Region:
     """The shape or controller that `text` spells; `.initial` is a shape in either case.
+
+    Values of the packages `rooms` are known by their names alone.
 
     >>> parse("clip(low=0.2, high=0.28)")
     Clip(eps=None, low=0.2, high=0.28)
@@ -69,15 +81,28 @@ def parse(text: str) -> Region:
     Traceback (most recent call last):
     klip.shapes.names.NameUnknown: no shape is called 'clap'; did you mean clip?
     """
-    value = _evaluate(text)
+    value = _evaluate(text, Shape, rooms)
     if not isinstance(value, Region):
         what = type(value).__mro__[1].__name__.lower()
         raise KlipError(f"'{text}' is a {what}, not a shape: write it as part of one")
     return value
 
 
-def _evaluate(text: str) -> Any:
-    place, names = "", dict(catalogue(Value))
+def parse_value(kind: type[V], text: str, rooms: tuple[str, ...] = SHAPES) -> V:
+    """The value of a kind that `text` spells; `rooms` are the packages whose names are known.
+
+    >>> from klip.shapes import Gate
+    >>> parse_value(Gate, "truncate(cap=2)")
+    Truncate(cap=2.0)
+    """
+    value = _evaluate(text, kind, rooms)
+    if not isinstance(value, kind):
+        raise KlipError(f"'{text}' is not a {kind.__name__.lower()}; {listed(kind, rooms)}")
+    return value
+
+
+def _evaluate(text: str, kind: type[Value], rooms: tuple[str, ...]) -> Any:
+    place, names = "", dict(catalogue(Value, rooms))
     names[BySign.name] = BySign
     expression = text.strip()
     if match := re.match(r"^([^\s()*+=,]+):([A-Za-z_]\w*.*)$", expression, re.DOTALL):
@@ -87,10 +112,10 @@ def _evaluate(text: str) -> Any:
         tree = ast.parse(_identifiers(expression), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise KlipError(
-            f"cannot read the shape {text!r}; write name(parameter=number, ...), "
-            'such as "clip(eps=0.2)"'
+            f"cannot read the {kind.__name__.lower()} {text!r}; write name(parameter=number, ...), "
+            + ('such as "clip(eps=0.2)"' if kind is Shape else listed(kind, rooms))
         ) from None
-    return _Reader(text, place, names).read(tree)
+    return _Reader(text, place, names, kind, rooms).read(tree)
 
 
 def _identifiers(text: str) -> str:
@@ -103,8 +128,16 @@ def _identifiers(text: str) -> str:
 class _Reader:
     """Turns a syntax tree of names, numbers, calls, * and + into a value; nothing is executed."""
 
-    def __init__(self, text: str, place: str, names: dict[str, type[Value]]) -> None:
+    def __init__(
+        self,
+        text: str,
+        place: str,
+        names: dict[str, type[Value]],
+        kind: type[Value],
+        rooms: tuple[str, ...],
+    ) -> None:
         self.text, self.place = text, place
+        self.kind, self.word, self.hint = kind, kind.__name__.lower(), listed(kind, rooms)
         self.names = {_identifiers(name): cls for name, cls in names.items()}
 
     def read(self, node: ast.expr) -> Any:
@@ -125,7 +158,7 @@ class _Reader:
             case ast.BinOp(left=left, op=ast.Mult() | ast.Add() as op, right=right):
                 return self.combine(self.read(left), op, self.read(right))
         raise KlipError(
-            f"cannot read '{ast.unparse(node)}' in the shape {self.text!r}; shapes are made of "
+            f"cannot read '{ast.unparse(node)}' in the {self.word} {self.text!r}; it is made of "
             "names, numbers, name(parameter=number), gate * shape and shape + penalty"
         )
 
@@ -168,9 +201,10 @@ class _Reader:
             names[key].__name__ if names[key].source else key
             for key in difflib.get_close_matches(asked.lower(), names, 3, 0.6)
         ]
-        hint = f"did you mean {', '.join(near)}?" if near else "`klip shapes` lists them all"
+        few = self.kind is not Shape  # so that all of them can be named
+        hint = self.hint if few or not near else f"did you mean {', '.join(near)}?"
         where = f" in {self.place}" if self.place else ""
-        return f"no shape is called '{asked}'{where}; {hint}"
+        return f"no {self.word} is called '{asked}'{where}; {hint}"
 
 
 def _user_values(place: str) -> dict[str, type[Value]]:

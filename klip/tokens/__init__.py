@@ -14,17 +14,18 @@ from klip.tokens.context import ages, token_context
 from klip.tokens.diagnostics import Diagnostics
 from klip.tokens.gates import OPSM
 from klip.tokens.groups import dr_grpo, grpo, rloo
-from klip.tokens.levels import GeometricMean, Level, Seen, sequence_mean, sequence_sum, token
+from klip.tokens.levels import GeometricMean, Level, SequenceMean, SequenceSum, Token, View
 from klip.tokens.loss import TokenLoss, token_loss, token_multiplier
 from klip.tokens.penalties import ReferenceKL
 from klip.tokens.reducers import (
     ConstantLength,
     Denominator,
+    MeanOfMeans,
+    MeanOfSums,
     Reducer,
-    mean_of_means,
-    mean_of_sums,
-    token_mean,
+    TokenMean,
 )
+from klip.tokens.region import TokenRegion
 from klip.tokens.spans import Span, after_marker, find_marker, first, last, part_position, spellings
 
 __all__ = [
@@ -34,11 +35,18 @@ __all__ = [
     "Diagnostics",
     "GeometricMean",
     "Level",
+    "MeanOfMeans",
+    "MeanOfSums",
     "Reducer",
     "ReferenceKL",
-    "Seen",
+    "SequenceMean",
+    "SequenceSum",
     "Span",
+    "Token",
     "TokenLoss",
+    "TokenMean",
+    "TokenRegion",
+    "View",
     "after_marker",
     "ages",
     "dr_grpo",
@@ -46,16 +54,10 @@ __all__ = [
     "first",
     "grpo",
     "last",
-    "mean_of_means",
-    "mean_of_sums",
     "part_position",
     "rloo",
-    "sequence_mean",
-    "sequence_sum",
     "spellings",
-    "token",
     "token_context",
     "token_loss",
-    "token_mean",
     "token_multiplier",
 ]

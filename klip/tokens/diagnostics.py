@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from klip.shapes.backend import LOG_RATIO_LIMIT, ratio
-from klip.theory.partition import split
-
-QUANTILES = (1, 5, 25, 50, 75, 95, 99)
+from klip.shapes.backend import LOG_RATIO_LIMIT
+from klip.theory import diagnostics
+from klip.theory.diagnostics import QUANTILE_LABELS, Observed, quantiles, totals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,25 +42,27 @@ class Diagnostics:
     """number, `[B, 1]` or `[B, T]`"""
 
     @cached_property
-    def ratio(self) -> Tensor:
-        """`[B, T]` w, as the shape saw it."""
-        w: Tensor = ratio(self.log_ratio)
-        return w
+    def observed(self) -> Observed:
+        """What there is to say about each token, `[B, T]`; also of those that do not count."""
+        return Observed.of(self.log_ratio, self.advantage, self.m, self.edges, self.kept)
+
+    @property
+    def inert(self) -> Tensor:
+        """`[]`, whether every ratio is exactly 1, so that no trust region does anything."""
+        moved: Tensor = self.active & (self.observed.ratio != 1)
+        return self.active.any() & ~moved.any()
 
     def sets(self) -> tuple[Tensor, Tensor, Tensor]:
         """(inside, kill, pass), each `[B, T]`; none of them holds under the mask."""
-        _, kill, passing = split(self.ratio, self.advantage, *self.edges)
-        if self.kept is not None:
-            kill, passing = kill | ~self.kept, passing & self.kept
-        active = self.active
-        return active & ~(kill | passing), active & kill, active & passing
+        o, active = self.observed, self.active
+        return active & o.inside, active & o.kill, active & o.passing
 
     def metrics(self) -> dict[str, float]:
         """Every number by name; of a span or an age as `span/name`, `age=2-3/name`.
 
-        `in`, `kill`, `pass`: fractions of the tokens. `killed_mass`: the share of sum |wA| on the
-        kill set. `pull`: sum |m| / sum |wA|. `beta`, `beta_kill` and `ratio` have quantiles, as
-        `beta_p50`. A part without tokens has its `tokens` of 0 and nothing else.
+        The names are those of `klip.theory.diagnostics.metrics` (`inside`, `kill`, `pass`,
+        `killed_mass`, `pull`, ...), over the tokens that count. `beta`, `beta_kill` and `ratio`
+        have quantiles, as `beta_p50`. A part without tokens has its `tokens` of 0 and nothing else.
 
         >>> from klip.tokens import token_loss
         >>> new, ends = torch.tensor([[0.0, 0.5]]), torch.tensor([[False, True]])
@@ -71,21 +71,14 @@ class Diagnostics:
         >>> found["kill"], found["answer/kill"], round(found["killed_mass"], 3)
         (0.5, 1.0, 0.622)
         """
-        found: dict[str, float] = {}
-        inside, kill, passing = self.sets()
-        rows = {
-            "log_ratio": self.log_ratio, "w": self.ratio,
-            "pull": self.ratio * self.advantage, "m": self.m,
-            "in": inside, "kill": kill, "pass": passing,
-        }  # fmt: skip
+        row: dict[str, float] = {}
         for prefix, chosen in self._parts():
-            places = chosen.flatten().nonzero()[:, 0]
-            picked = {name: row.flatten()[places] for name, row in rows.items()}
-            found |= {prefix + name: value for name, value in _summary(picked).items()}
-        found["sequences"] = float(self.active.any(-1).sum())
-        found["dropped"] = self._dropped()
-        found["inert"] = float(self._inert())
-        return found
+            part = self.observed.at(chosen.flatten().nonzero()[:, 0])
+            row |= {prefix + name: value for name, value in _summary(part).items()}
+        row["sequences"] = float(self.active.any(-1).sum())
+        row["dropped"] = self._dropped()
+        row["inert"] = float(self.inert)
+        return row
 
     def warnings(self) -> list[str]:
         """What a reader should be told, in plain sentences; empty if all is well.
@@ -95,31 +88,28 @@ class Diagnostics:
         >>> token_loss(same, same, torch.ones(1)).diagnostics.warnings()[0][:40]
         'every ratio is 1, so every trust region '
         """
-        said = []
+        sentences = []
         if not bool(self.active.any()):
-            said.append("no token counts: the mask is empty, and the loss is 0")
-        elif self._inert():
-            said.append(
+            sentences.append("no token counts: the mask is empty, and the loss is 0")
+        elif bool(self.inert):
+            sentences.append(
                 "every ratio is 1, so every trust region is inert and nothing can be killed: this "
                 "is the first update of an on-policy batch. Take several updates per batch "
                 "(num_iterations > 1, or more minibatches) if the shape is to matter"
             )
         if dropped := self._dropped():
-            said.append(f"{dropped:g} tokens were left out: what is known of them is not finite")
+            sentences.append(
+                f"{dropped:g} tokens were left out: what is known of them is not finite"
+            )
         far = self.active & (self.log_ratio.abs() > LOG_RATIO_LIMIT)
         if beyond := int(far.sum()):
-            said.append(
+            sentences.append(
                 f"{beyond} tokens have a ratio beyond e^{LOG_RATIO_LIMIT:g} either way, where it "
                 "is held: the policies are strangers, or their log-probs are misaligned"
             )
         if bool(self.active.any()) and not bool((self.active & (self.advantage != 0)).any()):
-            said.append("every advantage is 0: all rewards of every group are equal")
-        return said
-
-    def _inert(self) -> bool:
-        """Whether every ratio is exactly 1."""
-        moved = self.active & (self.ratio != 1)
-        return bool(self.active.any()) and not bool(moved.any())
+            sentences.append("every advantage is 0: all rewards of every group are equal")
+        return sentences
 
     def _dropped(self) -> float:
         return float((self.counted & ~self.active).sum()) if self.counted is not None else 0.0
@@ -141,33 +131,16 @@ class Diagnostics:
                 floor = above
 
 
-def _summary(rows: Mapping[str, Tensor]) -> dict[str, float]:
-    """The numbers of one part of the tokens, each row `[n]`."""
-    n = rows["m"].numel()
-    if not n:
+def _summary(part: Observed) -> dict[str, float]:
+    """The numbers of some of the tokens, each field `[n]`."""
+    number = part.m.numel()
+    if not number:
         return {"tokens": 0.0}
-    w, pull, m, kill = rows["w"], rows["pull"], rows["m"], rows["kill"]
-    mass = pull.abs()
-    beta = torch.where(m == pull, 0.0, m - pull)
-    whole = mass.sum().clamp(min=torch.finfo(mass.dtype).tiny)
-    log_ratio = rows["log_ratio"]
-    named = {
-        **{part: rows[part].to(mass.dtype).mean() for part in ("in", "kill", "pass")},
-        "killed_mass": mass[kill].sum() / whole,
-        "pull": m.abs().sum() / whole,
-        "ratio_mean": w.mean(),
-        "ratio_max": w.max(),
-        "ratio_min": w.min(),
-        "k1": -log_ratio.mean(),
-        "k3": (w - 1 - log_ratio).mean(),
-    }
-    values = torch.stack([value.to(mass) for value in named.values()])
-    found = {"tokens": float(n), **dict(zip(named, values.tolist(), strict=True))}
-    found |= _quantiles("beta", beta) | _quantiles("ratio", w)
-    return found | (_quantiles("beta_kill", beta[kill]) if bool(kill.any()) else {})
-
-
-def _quantiles(name: str, values: Tensor) -> dict[str, float]:
-    """By selection on the host: a whole sort takes longer than the loss."""
-    found = np.percentile(values.cpu().numpy(), QUANTILES)
-    return {f"{name}_p{q:02d}": float(x) for q, x in zip(QUANTILES, found, strict=True)}
+    named = diagnostics.metrics(totals(part))
+    values = torch.stack([value.to(part.ratio) for value in named.values()])  # one host read
+    row = {"tokens": float(number), **dict(zip(named, values.tolist(), strict=True))}
+    ranked = {"beta": part.beta, "ratio": part.ratio, "beta_kill": part.beta[part.kill]}
+    for name, values in ranked.items():
+        levels = zip(QUANTILE_LABELS, quantiles(values) or (), strict=False)
+        row |= {f"{name}_{label}": value for label, value in levels}
+    return row

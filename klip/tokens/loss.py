@@ -9,20 +9,21 @@ and a reducer make up any of the published algorithms.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from klip.errors import KlipError
-from klip.shapes import Clip, Context, Gate, Penalty, Shape, Value, check_needs
+from klip.shapes import Clip, Context, Gate, Penalty, Shape, check_needs
 from klip.shapes.backend import cast
 from klip.shapes.context import NO_CONTEXT
 from klip.theory.partition import edges_of
 from klip.tokens.context import from_batch, given_fields, in_dtype, working_dtype
 from klip.tokens.diagnostics import Diagnostics
-from klip.tokens.levels import Level, Seen, token
-from klip.tokens.reducers import Reducer, token_mean
+from klip.tokens.levels import Level, Token, View
+from klip.tokens.reducers import Reducer, TokenMean
+from klip.tokens.region import TokenRegion, named
 
 _NO_STATE_KL = (
     "the shape weighs the closed-form KL of each token's distribution: pass "
@@ -40,35 +41,38 @@ class TokenLoss(NamedTuple):
     """reduced when they are read; None if they were not asked for"""
 
 
+class How(TypedDict, total=False):
+    """The arguments of `token_loss` that make up a `TokenRegion`, besides the shape."""
+
+    level: Level | str
+    gates: Sequence[Gate | str]
+    penalties: Sequence[Penalty | str]
+
+
 def token_multiplier(
     log_prob: Tensor,
     old_log_prob: Tensor,
     advantages: Tensor,
     mask: Tensor | None = None,
-    shape: Shape = Clip(),  # noqa: B008 - a frozen value
+    shape: Shape | str = Clip(),  # noqa: B008 - a frozen value
     context: Context = NO_CONTEXT,
     *,
-    level: Level = token,
-    gates: Sequence[Gate] = (),
-    penalties: Sequence[Penalty] = (),
     nonfinite: str = "raise",
+    **how: Unpack[How],
 ) -> Tensor:
     """m = prod_g c_g * m_shape + sum_p beta_p, `[B, T]`, detached and 0 under the mask.
 
     For a trainer that takes one coefficient per token and reduces by itself; the arguments are
-    those of `token_loss`.
+    those of `token_loss`, as far as they decide m.
 
     >>> token_multiplier(torch.tensor([[0.0, 0.5]]), torch.zeros(1, 2), torch.tensor([2.0]))
     tensor([[2., 0.]])
     """
-    with torch.no_grad():
-        batch = _prepare(
-            log_prob, old_log_prob, advantages, mask, (shape, *gates, *penalties), context,
-            None, nonfinite,
-        )  # fmt: skip
-        pulled = _pull(batch, shape, level, gates, penalties)
-        if nonfinite == "raise" and not bool(torch.isfinite(pulled.m + batch.log_ratio).all()):
-            _refuse(batch, pulled.m)
+    region = TokenRegion.read(shape, **how)
+    given = _Given(log_prob, old_log_prob, advantages, mask, context)
+    batch, pulled = _pulled(given, region, nonfinite)
+    if nonfinite == "raise" and not bool(torch.isfinite(pulled.m + batch.log_ratio).all()):
+        _refuse(batch, pulled.m)
     if pulled.kl_weight is not None:
         raise KlipError(_NO_STATE_KL)
     return pulled.m
@@ -79,13 +83,13 @@ def token_loss(
     old_log_prob: Tensor,
     advantages: Tensor,
     mask: Tensor | None = None,
-    shape: Shape = Clip(),  # noqa: B008 - a frozen value
+    shape: Shape | str = Clip(),  # noqa: B008 - a frozen value
     context: Context = NO_CONTEXT,
     *,
-    level: Level = token,
-    reducer: Reducer = token_mean,
-    gates: Sequence[Gate] = (),
-    penalties: Sequence[Penalty] = (),
+    level: Level | str = Token(),  # noqa: B008 - a frozen value
+    reducer: Reducer | str = TokenMean(),  # noqa: B008 - a frozen value
+    gates: Sequence[Gate | str] = (),
+    penalties: Sequence[Penalty | str] = (),
     state_kl: Tensor | None = None,
     spans: Mapping[str, Tensor] | None = None,
     nonfinite: str = "raise",
@@ -95,8 +99,9 @@ def token_loss(
 
     `log_prob` (with gradient), `old_log_prob` and `mask` are `[B, T]`, `advantages` `[B]` or
     `[B, T]`. The shape sees the log-ratio of `level`; `gates` and `penalties` given apart see the
-    token's own, and at the token level are `gate * shape + penalty`. Context fields that follow
-    from the batch (`old_log_prob`, `mask`, `position`, `length`, `sequence`) are filled in.
+    token's own, and at the token level are `gate * shape + penalty`. Each of the five is a value or
+    its spelling. Context fields that follow from the batch (`old_log_prob`, `mask`, `position`,
+    `length`, `sequence`) are filled in.
 
     Halves (float16, bfloat16) are computed in float32 and the gradient returned in their own dtype.
     Where J is not published (`Ramp`, `PerSample`, ...) the value is that of m. `state_kl` is the
@@ -114,13 +119,12 @@ def token_loss(
     >>> seen.metrics()["kill"]
     0.5
     """
+    region = TokenRegion.read(shape, level, gates, penalties)
+    given = _Given(log_prob, old_log_prob, advantages, mask, context, state_kl)
+    batch, pulled = _pulled(given, region, nonfinite)
     with torch.no_grad():
-        batch = _prepare(
-            log_prob, old_log_prob, advantages, mask, (shape, *gates, *penalties), context,
-            state_kl, nonfinite,
-        )  # fmt: skip
-        pulled = _pull(batch, shape, level, gates, penalties)
-        weight = reducer(batch.active.sum(-1, keepdim=True).to(batch.log_ratio.dtype))
+        count = batch.active.sum(-1, keepdim=True).to(batch.log_ratio.dtype)
+        weight = named(Reducer, reducer).weight(count)
         by_row = torch.where(batch.active, pulled.value, 0.0).sum(-1, keepdim=True)
         total = -(by_row * weight).sum()
         if nonfinite == "raise" and not bool(torch.isfinite(total + batch.log_ratio.sum())):
@@ -134,17 +138,28 @@ def token_loss(
     return TokenLoss(
         loss,
         Diagnostics(
-            log_ratio=pulled.seen.log_ratio,
+            log_ratio=pulled.view.log_ratio,
             advantage=batch.advantage,
             m=pulled.m,
             active=batch.active,
-            edges=edges_of(pulled.shape, batch.context, pulled.seen.log_ratio),
-            kept=pulled.seen.kept,
+            edges=edges_of(pulled.shape, batch.context, pulled.view.log_ratio),
+            kept=pulled.view.kept,
             counted=batch.counted,
             spans=dict(spans or {}),
             age=given_fields(context, frozenset({"age"}), batch.log_ratio, {}).get("age"),
         ),
     )
+
+
+class _Given(NamedTuple):
+    """The tensors as the caller has them."""
+
+    log_prob: Tensor
+    old_log_prob: Tensor
+    advantages: Tensor
+    mask: Tensor | None
+    context: Context
+    state_kl: Tensor | None = None
 
 
 class _Batch(NamedTuple):
@@ -163,19 +178,24 @@ class _Pulled(NamedTuple):
     m: Tensor
     value: Tensor
     kl_weight: Any
-    seen: Seen
+    view: View
     shape: Shape
     """with its numbers in the working dtype"""
 
 
-def _prepare(
-    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor | None,
-    parts: Sequence[Value], context: Context, state_kl: Tensor | None, nonfinite: str,
-) -> _Batch:  # fmt: skip
-    _check_shapes(log_prob, old_log_prob, advantages, mask)
+@torch.no_grad()
+def _pulled(given: _Given, region: TokenRegion, nonfinite: str) -> tuple[_Batch, _Pulled]:
+    """The batch that the arguments are, and what a region makes of it."""
+    _check_shapes(given)
     if nonfinite not in ("raise", "drop"):
         raise KlipError(f"nonfinite={nonfinite!r} must be 'raise' or 'drop'")
-    needs = frozenset[str]().union(*(part.needs for part in parts))
+    batch = _prepare(given, region, drop=nonfinite == "drop")
+    return batch, _pull(batch, region)
+
+
+def _prepare(given: _Given, region: TokenRegion, drop: bool) -> _Batch:
+    log_prob, old_log_prob, advantages, mask, context, state_kl = given
+    needs = region.needs
     dtype = working_dtype(log_prob, old_log_prob)
     old = old_log_prob.detach().to(dtype)
     raw = log_prob.detach().to(dtype) - old
@@ -188,9 +208,9 @@ def _prepare(
         return given_fields(context, needs, raw, from_batch(needs, old, active) | closed_form)
 
     active, fields = counted, known(counted)
-    for part in parts:
+    for part in region.parts:
         check_needs(part, fields)
-    if nonfinite == "drop":
+    if drop:
         active = _finite(counted, raw, advantage, *fields.values())
         fields = known(active)  # a dropped token has no place in its sequence
     clean = Context(**{name: _masked(value, active) for name, value in fields.items()})
@@ -198,27 +218,26 @@ def _prepare(
     return _Batch(log_ratio, _masked(advantage, active), active, counted, clean)
 
 
-def _pull(
-    batch: _Batch, shape: Shape, level: Level, gates: Sequence[Gate], penalties: Sequence[Penalty]
-) -> _Pulled:
+def _pull(batch: _Batch, region: TokenRegion) -> _Pulled:
     own = (batch.log_ratio, batch.advantage, batch.context)
-    shape = in_dtype(shape, batch.log_ratio.dtype)
-    seen = level(batch.log_ratio, batch.advantage, batch.active)
-    seen = Seen(seen.log_ratio.expand_as(batch.log_ratio), seen.kept)
-    m, value = shape.evaluate(seen.log_ratio, batch.advantage, batch.context)
+    dtype = batch.log_ratio.dtype
+    shape = in_dtype(region.shape, dtype)
+    shown, kept = region.level.view(batch.log_ratio, batch.advantage, batch.active)
+    view = View(shown.expand_as(batch.log_ratio), kept)
+    m, value = shape.evaluate(view.log_ratio, batch.advantage, batch.context)
     value = m if value is None else value
-    if seen.kept is not None:
-        m = torch.where(seen.kept, m, 0.0)
-    kl_weight = shape.kl_weight(seen.log_ratio, batch.advantage, batch.context)
-    for gate in (in_dtype(gate, batch.log_ratio.dtype) for gate in gates):
+    if kept is not None:
+        m = torch.where(kept, m, 0.0)
+    kl_weight = shape.kl_weight(view.log_ratio, batch.advantage, batch.context)
+    for gate in (in_dtype(gate, dtype) for gate in region.gates):
         c = cast(gate.weight(*own), batch.log_ratio)
         m, value = c * m, c * value
         kl_weight = None if kl_weight is None else c * kl_weight
-    for penalty in (in_dtype(penalty, batch.log_ratio.dtype) for penalty in penalties):
+    for penalty in (in_dtype(penalty, dtype) for penalty in region.penalties):
         m, value = m + penalty.beta(*own), value + penalty.cost(*own)
         if (more := penalty.kl_weight(*own)) is not None:
             kl_weight = more if kl_weight is None else kl_weight + more
-    return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, seen, shape)
+    return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, view, shape)
 
 
 class _Pull(torch.autograd.Function):
@@ -263,9 +282,9 @@ def _weighed_kl(state_kl: Tensor | None, kl_weight: Any, active: Tensor, weight:
     return (cost.sum(-1, keepdim=True) * weight).sum()
 
 
-def _check_shapes(
-    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, mask: Tensor | None
-) -> None:
+def _check_shapes(given: _Given) -> None:
+    log_prob, old_log_prob, advantages, mask, *_ = given
+
     def say(x: Tensor) -> str:
         return str(list(x.shape))
 

@@ -73,7 +73,7 @@ def test_a_process_that_dies(monkeypatch, tmp_path):
     dying.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(dying))
     (check,) = doctor.verl()
-    assert check == doctor.Check(
+    assert check == doctor.DoctorCheck(
         "process", False, "a fresh process ended with 139: Segmentation fault"
     )
 
@@ -95,19 +95,25 @@ def found(monkeypatch):
 
 
 def test_the_command(found, capsys):
-    found(doctor.Check("verl", True, "verl 0.9.1"), doctor.Check("loss", True, "registered"))
+    found(
+        doctor.DoctorCheck("verl", True, "verl 0.9.1"),
+        doctor.DoctorCheck("loss", True, "registered"),
+    )
     assert command("verl") == 0
     assert capsys.readouterr().out == "ok  verl  verl 0.9.1\nok  loss  registered\n"
 
 
 def test_the_command_fails(found, capsys):
-    found(doctor.Check("verl", False, "is not"), doctor.Check("loss", None, "not looked at"))
+    found(
+        doctor.DoctorCheck("verl", False, "is not"),
+        doctor.DoctorCheck("loss", None, "not looked at"),
+    )
     assert command("verl") == 1
     assert capsys.readouterr().out == "NO  verl  is not\n--  loss  not looked at\n"
 
 
 def test_the_command_as_json(found, capsys):
-    found(doctor.Check("verl", False, "is not"))
+    found(doctor.DoctorCheck("verl", False, "is not"))
     assert command("verl", as_json=True) == 1
     assert json.loads(capsys.readouterr().out) == {
         "trainer": "verl",

@@ -177,7 +177,7 @@ def test_a_reference_reaches_the_shape():
 def test_metrics():
     (x,) = sequences(4, count=1)
     found = loss(x).metrics
-    parts = [found[f"klip/{part}"].item() for part in ("in", "kill", "pass")]
+    parts = [found[f"klip/{part}"].item() for part in ("inside", "kill", "pass")]
     assert sum(parts) == pytest.approx(1)
     assert parts[1] > 0
     assert not any(value.requires_grad for value in found.values())
@@ -201,7 +201,7 @@ def test_an_empty_mask_is_a_loss_of_zero_with_a_graph():
         ({"shape": "kl(b=1)"}, "closed-form KL"),
         ({"shape": "adaptive-kl"}, "prime-rl keeps no state"),
         ({"shape": "clap"}, "no shape is called"),
-        ({"level": "group"}, "level='group' is unknown; there are token, sequence-mean"),
+        ({"level": "group"}, "no level is called 'group'; there are token, sequence-mean"),
         ({"nonfinite": "ignore"}, "must be 'raise' or 'drop'"),
     ],
 )

@@ -119,10 +119,18 @@ def test_needs_that_nobody_met():
         policy_loss(*batch(1), parse("tr-ppo"))
 
 
-@pytest.mark.parametrize("shape", ["clip(eps=0.2)", 0.2, parse("adaptive-kl")])
+def test_a_shape_may_be_spelled():
+    new, old, advantages = batch(1)
+    spelled = policy_loss(new, old, advantages, "clip(eps=0.1)").loss
+    assert spelled == policy_loss(new, old, advantages, parse("clip(eps=0.1)")).loss
+
+
+@pytest.mark.parametrize("shape", [0.2, None, parse("adaptive-kl"), parse])
 def test_what_is_no_shape_is_refused(shape):
-    with pytest.raises(KlipError, match=r"must be a shape: read a spelling once"):
+    with pytest.raises(KlipError, match=r"must be a shape or its spelling"):
         policy_loss(*batch(1), shape)
+    with pytest.raises(KlipError, match="'adaptive-kl' is not a shape"):
+        policy_loss(*batch(1), "adaptive-kl")
 
 
 def test_batches_of_other_dimensions_are_refused():

@@ -21,7 +21,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
 from klip.adapters import sb3
-from klip.adapters.sb3 import KlipPPO, Rollout
+from klip.adapters.sb3 import KlipPPO, OldPolicy
 from klip.errors import KlipError
 from klip.shapes import SPO, Clip, Shape
 
@@ -199,7 +199,7 @@ def test_the_closed_form_kl_is_the_mean_of_the_sampled_one(env):
     policy = model.policy
     env.observation_space.seed(0)
     observations, _ = policy.obs_to_tensor(np.array([env.observation_space.sample()]))
-    rollout = Rollout(policy)
+    rollout = OldPolicy(policy)
     assert rollout.kl(observations).item() == 0
     torch.manual_seed(0)
     many = torch.cat([observations] * 40_000)
@@ -278,7 +278,7 @@ def test_what_is_logged():
     seen = Seen()
     KlipPPO("MlpPolicy", "CartPole-v1", **BRIEF).learn(512, callback=seen)
     row = seen.rows[-1]
-    assert row["klip/in"] + row["klip/kill"] + row["klip/pass"] == pytest.approx(1)
+    assert row["klip/inside"] + row["klip/kill"] + row["klip/pass"] == pytest.approx(1)
     assert row["klip/kill"] > 0
     assert row["klip/killed_mass"] > 0
     assert row["klip/beta_p05"] <= row["klip/beta_p50"] <= row["klip/beta_p95"]

@@ -15,7 +15,7 @@ import torch
 
 from klip.adapters.tinker import loss
 from klip.errors import KlipError
-from klip.tokens import mean_of_means, sequence_mean
+from klip.tokens import MeanOfMeans, SequenceMean
 
 VOCABULARY = 7
 
@@ -201,7 +201,7 @@ def test_its_own_losses_are_shapes(client, formula, shape, seed):
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
     if formula in (importance_sampling, ppo, narrow_ppo):  # the others' value is up to a constant
         assert metrics["loss:sum"] == pytest.approx(value, rel=1e-5)
-    assert metrics["klip/in"] + metrics["klip/kill"] + metrics["klip/pass"] == pytest.approx(1)
+    assert metrics["klip/inside"] + metrics["klip/kill"] + metrics["klip/pass"] == pytest.approx(1)
     assert metrics["klip/kill"] > 0
 
 
@@ -228,7 +228,7 @@ def test_a_prompt_is_never_pulled_on(client):
 def test_levels_and_reducers(client):
     """GSPO: the ratio of a sequence, and a mean over sequences of the means over their tokens."""
     data, rows = batch(client)
-    function = loss("clip(eps=0.1)", level=sequence_mean, reducer=mean_of_means)
+    function = loss("clip(eps=0.1)", level=SequenceMean(), reducer=MeanOfMeans())
     found, _ = client.run(data, function)
     total = 0
     for row in rows:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from klip.adapters.common import named_level
 from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
 from klip.shapes import Clip
-from klip.tokens import GeometricMean, sequence_mean, sequence_sum, token
+from klip.tokens import GeometricMean, Level, SequenceMean, SequenceSum, Token
+from klip.tokens.region import named
 
 
 @pytest.fixture
@@ -52,22 +52,26 @@ def test_a_run_keeps_what_it_began_with(written):
 @pytest.mark.parametrize(
     ("name", "level"),
     [
-        ("token", token),
-        ("sequence-mean", sequence_mean),
-        ("sequence-sum", sequence_sum),
+        ("token", Token()),
+        ("sequence-mean", SequenceMean()),
+        ("sequence-sum", SequenceSum()),
         ("geometric-mean", GeometricMean(0.4, 0.4)),
         ("geometric-mean(low=0.2, high=1e-1)", GeometricMean(0.2, 0.1)),
+        ("geometric-mean(low=0.2)", GeometricMean(0.2, 0.4)),
+        ("token()", Token()),
+        (SequenceMean(), SequenceMean()),
     ],
 )
 def test_levels(name, level):
-    assert named_level(name) == level
+    assert named(Level, name) == level
 
 
-@pytest.mark.parametrize("name", ["", "sequence", "geometric-mean(low=0.2)", "token()", 3, None,
-                                  "geometric-mean(low=1.2.3, high=0.1)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["", "sequence", "clip", "token-mean", 3, None, "geometric-mean(low=1.2.3, high=0.1)"]
+)
 def test_levels_that_are_not(name):
     with pytest.raises(KlipError, match="there are token, sequence-mean"):
-        named_level(name)
+        named(Level, name)
 
 
 def test_nothing():

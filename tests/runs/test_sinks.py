@@ -6,14 +6,12 @@ import pytest
 
 from klip.cli import main
 from klip.errors import KlipError
-from klip.ppo.diagnostics import QUANTILES
-from klip.runs.sinks import PERCENTILES, scalars, sync
+from klip.runs.sinks import scalars, sync
 from tests.runs.synced import row, train
 
 
 def test_tags():
     """Grouped; a number for each quantile and epoch; None is skipped, and is never 0."""
-    assert PERCENTILES == QUANTILES
     found = scalars(row(1))
     assert found["partition/kill_positive"] == 0.1
     assert found["update/grad_norm"] == 1.1

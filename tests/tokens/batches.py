@@ -49,11 +49,11 @@ def reduced(name, x, mask):
     x, count = torch.where(mask, x, 0.0), mask.sum(-1)
     full = (count > 0).sum()
     match name:
-        case "token_mean":
+        case "token-mean":
             return x.sum() / count.sum()
-        case "mean_of_means":
+        case "mean-of-means":
             return (x.sum(-1) / count.clamp(min=1)).sum() / full
-        case "mean_of_sums":
+        case "mean-of-sums":
             return x.sum() / full
         case "constant":
             return x.sum() / (16 * len(x))

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 
 from klip.shapes import Clip, KLk3, Truncate
+from klip.theory.diagnostics import QUANTILES
 from klip.tokens import GeometricMean, token_context, token_loss
-from klip.tokens.diagnostics import QUANTILES
 from tests.shapes.samples import seeds
 from tests.tokens.batches import draw
 
@@ -28,9 +28,11 @@ def test_against_numpy(seed):
         passing = ((w > 1.2) & (a < 0)) | ((w < 0.8) & (a > 0))
         mass = np.abs(w * a)
         expected = {
-            "kill": kill.mean(), "pass": passing.mean(), "in": 1 - (kill | passing).mean(),
+            "kill": kill.mean(), "pass": passing.mean(), "inside": 1 - (kill | passing).mean(),
             "killed_mass": mass[kill].sum() / max(mass.sum(), 1e-300),
             "pull": mass[~kill].sum() / max(mass.sum(), 1e-300),
+            "kill_positive": (kill & (a > 0)).mean(), "pass_negative": (passing & (a < 0)).mean(),
+            "surrogate": (w * a).mean(), "ratio_deviation": np.abs(w - 1).mean(),
             "ratio_mean": w.mean(), "ratio_max": w.max(), "ratio_min": w.min(),
             "k1": -np.log(w).mean(), "k3": (w - 1 - np.log(w)).mean(),
         }  # fmt: skip

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 
 from klip.shapes import Clip, Context, MissingContext, parse
-from klip.tokens import OPSM, sequence_sum, token_loss
+from klip.tokens import OPSM, SequenceSum, token_loss
 from tests.shapes.samples import seeds
 from tests.tokens.batches import draw
 
@@ -24,7 +24,7 @@ def test_drops_sequences_that_drifted_and_were_bad(seed):
         plain = token_loss(**batch).diagnostics.m
         gated = token_loss(gates=[gate], **batch).diagnostics.m
         assert torch.equal(gated, torch.where(dropped[:, None], 0.0, plain))
-        summed = token_loss(gates=[gate], level=sequence_sum, **batch).diagnostics.m
+        summed = token_loss(gates=[gate], level=SequenceSum(), **batch).diagnostics.m
         assert not summed[dropped].any()
 
 

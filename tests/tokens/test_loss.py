@@ -33,13 +33,13 @@ from klip.tokens import (
     ConstantLength,
     Denominator,
     GeometricMean,
-    mean_of_means,
-    mean_of_sums,
-    sequence_mean,
-    sequence_sum,
-    token,
+    MeanOfMeans,
+    MeanOfSums,
+    SequenceMean,
+    SequenceSum,
+    Token,
+    TokenMean,
     token_loss,
-    token_mean,
     token_multiplier,
 )
 from klip.tokens.context import in_dtype
@@ -47,16 +47,16 @@ from tests.shapes.samples import RANGES, seeds
 from tests.tokens.batches import draw, gradient, reduced, with_kl
 
 REDUCERS = {
-    "token_mean": token_mean,
-    "mean_of_means": mean_of_means,
-    "mean_of_sums": mean_of_sums,
+    "token-mean": TokenMean(),
+    "mean-of-means": MeanOfMeans(),
+    "mean-of-sums": MeanOfSums(),
     "constant": ConstantLength(16),
     "given": Denominator(13.0),
 }
 LEVELS = {
-    "token": token,
-    "mean": sequence_mean,
-    "sum": sequence_sum,
+    "token": Token(),
+    "mean": SequenceMean(),
+    "sum": SequenceSum(),
     "geometric": GeometricMean(0.3, 0.2),
 }
 
@@ -162,8 +162,8 @@ def test_one_token_a_sequence_makes_all_levels_and_means_agree():
     batch = draw(2, rows=6, length=1) | {"mask": torch.ones(6, 1)}
     losses = [
         token_loss(level=level, reducer=reducer, **batch).loss.item()
-        for level in (token, sequence_mean, sequence_sum)
-        for reducer in (token_mean, mean_of_means, mean_of_sums)
+        for level in (Token(), SequenceMean(), SequenceSum())
+        for reducer in (TokenMean(), MeanOfMeans(), MeanOfSums())
     ]
     assert losses == pytest.approx([losses[0]] * 9, rel=1e-14)
 
@@ -221,8 +221,8 @@ def test_gates_and_penalties_given_apart_are_the_algebra(penalty):
 
 def test_gates_and_penalties_see_the_token_whatever_the_level():
     batch = draw(4)
-    plain = token_loss(level=sequence_mean, **batch).diagnostics.m
-    with_penalty = token_loss(level=sequence_mean, penalties=[KLk2(b=0.1)], **batch).diagnostics.m
+    plain = token_loss(level=SequenceMean(), **batch).diagnostics.m
+    with_penalty = token_loss(level=SequenceMean(), penalties=[KLk2(b=0.1)], **batch).diagnostics.m
     moved = batch["log_prob"].detach() - batch["old_log_prob"]
     expected = torch.where(batch["mask"], -0.1 * moved, 0.0)
     torch.testing.assert_close(with_penalty - plain, expected, rtol=1e-9, atol=1e-12)
@@ -311,9 +311,9 @@ def test_mistakes_are_named():
         token_loss(x, x, torch.zeros(2), shape=Truncate() * Clip())
     with pytest.raises(KlipError, match=r"context age \[3, 1\]"):
         token_loss(x, x, torch.zeros(2), None, Clip(), Context(age=torch.zeros(3)))
-    with pytest.raises(KlipError, match="must be positive"):
+    with pytest.raises(KlipError, match="must be greater than 0"):
         Denominator(0)
-    with pytest.raises(KlipError, match="must be positive"):
+    with pytest.raises(KlipError, match="must be greater than 0"):
         ConstantLength(0)
 
 

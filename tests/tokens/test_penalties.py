@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 
 from klip.shapes import Clip, derivative
-from klip.tokens import ReferenceKL, mean_of_means, token_context, token_loss
+from klip.tokens import MeanOfMeans, ReferenceKL, token_context, token_loss
 from tests.shapes.samples import seeds
 from tests.tokens.batches import draw, gradient
 
@@ -32,7 +32,7 @@ def test_against_the_usual_code(estimator, seed):
         batch["log_prob"], batch["old_log_prob"], reference_log_prob=reference
     )
     penalties = [ReferenceKL(b=0.04, estimator=estimator)]
-    mine = token_loss(shape=Clip(), penalties=penalties, reducer=mean_of_means, **batch).loss
+    mine = token_loss(shape=Clip(), penalties=penalties, reducer=MeanOfMeans(), **batch).loss
     new, a, mask = batch["log_prob"], batch["advantages"], batch["mask"]
     w, u = torch.exp(new - batch["old_log_prob"]), new - reference
     k3 = torch.exp(-u) + u - 1

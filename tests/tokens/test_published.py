@@ -6,10 +6,10 @@ from hypothesis import given
 from klip.shapes import CISPO, SAPO, Clip, ImportanceSampling
 from klip.tokens import (
     GeometricMean,
-    mean_of_means,
-    mean_of_sums,
-    sequence_mean,
-    sequence_sum,
+    MeanOfMeans,
+    MeanOfSums,
+    SequenceMean,
+    SequenceSum,
     token_loss,
 )
 from tests.shapes.samples import seeds
@@ -37,7 +37,7 @@ def test_clip_is_the_min_form(seed):
 def test_gspo_is_its_sequence_objective(seed):
     batch = draw(seed, reach=0.05)
     batch["advantages"] = batch["advantages"][:, 0]
-    how = {"level": sequence_mean, "reducer": mean_of_means}
+    how = {"level": SequenceMean(), "reducer": MeanOfMeans()}
     mine = token_loss(shape=Clip(low=3e-2, high=4e-2), **how, **batch).loss
     mask, count = batch["mask"], batch["mask"].sum(-1)
     mean = torch.where(mask, batch["log_prob"] - batch["old_log_prob"], 0.0).sum(-1)
@@ -53,7 +53,7 @@ def test_gspo_is_its_sequence_objective(seed):
 def test_a_product_of_ratios_is_its_sequence_objective(seed):
     batch = draw(seed, reach=0.05)
     batch["advantages"] = batch["advantages"][:, 0]
-    how = {"level": sequence_sum, "reducer": mean_of_sums}
+    how = {"level": SequenceSum(), "reducer": MeanOfSums()}
     mine = token_loss(shape=Clip(), **how, **batch).loss
     mask, count = batch["mask"], batch["mask"].sum(-1)
     whole = torch.where(mask, batch["log_prob"] - batch["old_log_prob"], 0.0).sum(-1).exp()
@@ -67,7 +67,7 @@ def test_a_product_of_ratios_is_its_sequence_objective(seed):
 def test_gmpo_is_its_sequence_objective(seed):
     batch = draw(seed, reach=0.5)
     batch["advantages"] = batch["advantages"][:, 0]
-    how = {"level": GeometricMean(0.4, 0.4), "reducer": mean_of_means}
+    how = {"level": GeometricMean(0.4, 0.4), "reducer": MeanOfMeans()}
     mine = token_loss(shape=ImportanceSampling(), **how, **batch).loss
     mask, count, a = batch["mask"], batch["mask"].sum(-1), batch["advantages"]
     side = a.sign()[:, None]
@@ -98,11 +98,11 @@ def test_cispo_by_hand(seed):
 @given(seeds)
 def test_sapo_by_hand(seed):
     batch = draw(seed)
-    mine = token_loss(shape=SAPO(), reducer=mean_of_means, **batch).loss
+    mine = token_loss(shape=SAPO(), reducer=MeanOfMeans(), **batch).loss
     w, a = torch.exp(batch["log_prob"] - batch["old_log_prob"]), batch["advantages"]
     tau = 1.05 - 0.05 * (a > 0).double()
     each = -torch.sigmoid(tau * (w - 1)) * 4 / tau * a
-    theirs = reduced("mean_of_means", each, batch["mask"])
+    theirs = reduced("mean-of-means", each, batch["mask"])
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-15)
     left, right = (gradient(x, batch["log_prob"]) for x in (mine, theirs))
     torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-15)
@@ -112,14 +112,14 @@ def test_sapo_by_hand(seed):
 def test_gspo_in_its_token_form(seed):
     """sg(s) * pi(t) / sg(pi(t)), with advantages that differ within a sequence."""
     batch = draw(seed, reach=0.05)
-    how = {"level": sequence_mean, "reducer": mean_of_means}
+    how = {"level": SequenceMean(), "reducer": MeanOfMeans()}
     mine = token_loss(shape=Clip(low=3e-2, high=4e-2), **how, **batch).loss
     mask, count, new = batch["mask"], batch["mask"].sum(-1, keepdim=True), batch["log_prob"]
     moved = torch.where(mask, new - batch["old_log_prob"], 0.0)
     s = torch.exp(moved.sum(-1, keepdim=True) / count.clamp(min=1)).detach()
     s, a = s * torch.exp(new - new.detach()), batch["advantages"]
     each = -torch.min(s * a, torch.clamp(s, 1 - 3e-2, 1 + 4e-2) * a)
-    theirs = reduced("mean_of_means", each, mask)
+    theirs = reduced("mean-of-means", each, mask)
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-15)
     left, right = (gradient(x, new) for x in (mine, theirs))
     torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-15)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from klip.adapters.trl_batch import ANSWER, VERSION, Region, look, mark, markers, together
+from klip.adapters.trl_batch import ANSWER, VERSION, across_processes, look, mark, markers
 from klip.shapes import ByAge, ByEntropy, Clip, MissingContext, Truncate
-from klip.tokens import OPSM, token
+from klip.tokens import OPSM, TokenRegion
 
 NEW = torch.tensor([[0.0, 0.3, 0.3, 0.0], [0.0, 0.3, 0.0, 0.0]])
 OLD = torch.zeros(2, 4)
@@ -25,7 +25,7 @@ def a_batch(**more):
 
 
 def region(shape, **more):
-    return Region(shape, token, **more)
+    return TokenRegion(shape, **more)
 
 
 def test_age_is_the_number_of_updates_since():
@@ -117,7 +117,7 @@ def test_a_marker_is_found_however_it_is_tokenised(make, before):
 
 def test_one_process_is_taken_as_it_is():
     seen = look(region(Clip()), a_batch(**{VERSION: torch.tensor([0, 0])}), NEW, None, now=1)
-    assert together([seen.metrics()]) == seen.metrics()
+    assert across_processes([seen.metrics()]) == seen.metrics()
 
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=4), st.randoms())
@@ -127,7 +127,7 @@ def test_fractions_of_processes_are_those_of_all_their_tokens(sizes, draw):
         {"tokens": float(len(p)), "kill": sum(p) / len(p), "ratio_max": float(i), "inert": 1.0}
         for i, p in enumerate(parts)
     ]
-    whole = together(found)
+    whole = across_processes(found)
     everything = [x for part in parts for x in part]
     assert whole["tokens"] == len(everything)
     assert whole["kill"] == pytest.approx(sum(everything) / len(everything))
@@ -137,4 +137,4 @@ def test_fractions_of_processes_are_those_of_all_their_tokens(sizes, draw):
 
 def test_a_part_that_only_one_process_has_is_that_ones():
     found = [{"tokens": 4.0, "age=1/tokens": 4.0, "age=1/kill": 0.5}, {"tokens": 2.0}]
-    assert together(found) == {"tokens": 6.0, "age=1/tokens": 4.0, "age=1/kill": 0.5}
+    assert across_processes(found) == {"tokens": 6.0, "age=1/tokens": 4.0, "age=1/kill": 0.5}

@@ -5,7 +5,7 @@ import torch
 from trl import GRPOTrainer
 
 from klip.adapters.trl import KlipGRPOTrainer
-from klip.tokens import OPSM, ReferenceKL, sequence_mean
+from klip.tokens import OPSM, ReferenceKL, SequenceMean
 from tests.adapters.trl.world import Wide, WideKlip, batch, gradient, trainer
 
 CASES = {
@@ -32,12 +32,12 @@ CASES = {
     ),
     "gspo": (
         {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.1},
-        {"shape": "clip(eps=0.1)", "level": sequence_mean},
+        {"shape": "clip(eps=0.1)", "level": SequenceMean()},
         {"loss_type": "grpo"},
     ),
     "gspo-dapo": (
         {"importance_sampling_level": "sequence", "epsilon": 0.1},
-        {"shape": "clip(eps=0.1)", "level": sequence_mean},
+        {"shape": "clip(eps=0.1)", "level": SequenceMean()},
         {},
     ),
     "opsm": (
@@ -184,6 +184,6 @@ def test_kill_by_side_is_trls_clip_ratio(pair):
     inputs = batch(stock)
     gradient(stock, inputs), gradient(ours, inputs)
     its, own = stock._metrics["train"], ours._metrics["train"]
-    for name, of in (("kill", "region"), ("kill_low", "low"), ("kill_high", "high")):
+    for name, of in (("kill", "region"), ("kill_negative", "low"), ("kill_positive", "high")):
         assert own[f"klip/{name}"][-1] == pytest.approx(its[f"clip_ratio/{of}_mean"][-1], abs=1e-6)
         assert own[f"klip/{name}"][-1] > 0

@@ -9,7 +9,7 @@ from klip.cli import main
 from klip.errors import KlipError
 from klip.shapes import Clip
 from klip.theory.probe import load_loss, probe
-from klip.tokens import mean_of_means, token_loss, token_mean
+from klip.tokens import MeanOfMeans, TokenMean, token_loss
 
 
 def draw(rows=5, length=7):
@@ -24,9 +24,9 @@ def draw(rows=5, length=7):
 @pytest.mark.parametrize(
     ("settings", "shape", "reducer"),
     [
-        ({}, Clip(eps=0.2), token_mean),
-        ({"loss_type": "grpo"}, Clip(eps=0.2), mean_of_means),
-        ({"loss_type": "bnpo", "epsilon_high": 0.28}, Clip(low=0.2, high=0.28), token_mean),
+        ({}, Clip(eps=0.2), TokenMean()),
+        ({"loss_type": "grpo"}, Clip(eps=0.2), MeanOfMeans()),
+        ({"loss_type": "bnpo", "epsilon_high": 0.28}, Clip(low=0.2, high=0.28), TokenMean()),
     ],
     ids=["dapo", "grpo", "bnpo"],
 )

@@ -5,9 +5,10 @@ import shlex
 import tomllib
 
 from klip.adapters import doctor
-from klip.adapters.common import named_level
 from klip.adapters.verl_settings import Settings
 from klip.shapes import Shape, parse
+from klip.tokens import Level
+from klip.tokens.region import named
 from tests.adapters.verl.test_verl import SAME
 from tests.test_docs import BLOCK, ROOT
 
@@ -28,7 +29,7 @@ def test_the_file_is_read():
     assert isinstance(parse(said["shape"]), Shape)
     Settings(**said | {"shape": parse(said["shape"])})
     for name in re.findall(r"geometric-mean\([^)]*\)", PAGE):
-        named_level(name)
+        named(Level, name)
 
 
 def test_commands_give_settings_that_verl_takes():
