@@ -3,8 +3,8 @@
 import pytest
 
 from klip.cli import main
+from klip.engine import read_plan, shipped_plans
 from klip.errors import KlipError
-from klip.experiments import read_plan, shipped_plans
 from klip.ppo.config import config
 
 PAPER_TASKS = {"CartPole-v1", "LunarLander-v3", "HalfCheetah-v4", "Hopper-v4", "Walker2d-v4",
@@ -34,7 +34,7 @@ def test_the_papers_sweeps():
 
 
 def test_every_shipped_plan_can_be_read():
-    assert set(shipped_plans()) == {"paper", "paper-sweeps", "soft-clip"}
+    assert set(shipped_plans()) == {"paper", "paper-sweeps", "scratchpad", "soft-clip"}
     for name in shipped_plans():
         assert read_plan(name).about
 
@@ -81,19 +81,22 @@ def test_a_file_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seeds = 5", "no \\[\\[runs\\]\\]"),
+        ("seeds = 5", "are no \\[\\[runs\\]\\]"),
         ("[[runs]\n", "not TOML"),
-        ("sheds = 5\n" + FILE, "'sheds' at the top; known there are about"),
-        (FILE.replace("shapes", "shape", 1), "'shape' in \\[\\[runs\\]\\] number 1"),
+        ("sheds = 5\n" + FILE, "at the top: 'sheds' is not known; about, config"),
+        (FILE.replace("shapes", "shape", 1), "in \\[\\[runs\\]\\] number 1: 'shape' is not known"),
         (FILE.replace('["is"]', '"is"'), "shapes must be a list of names, and is 'is'"),
         (FILE.replace("seeds = 1", "seeds = 0"), "number 2: seeds must be a count"),
         (FILE.replace("seeds = 1", "seeds = [1.5]"), "seeds must be a count or a list"),
         (FILE.replace("steps = 2048", "stops = 2048"), "no config field is called 'stops'"),
-        (FILE.replace("steps = 2048", "seed = 2048"), "table of config fields"),
-        (FILE.replace("steps = 2048", 'steps = "many"'), "a value of config"),
+        (FILE.replace("steps = 2048", "seed = 2048"), "no config field is called 'seed'"),
+        (FILE.replace("steps = 2048", 'steps = "many"'), "steps='many' must be of type int"),
+        (FILE.replace("{ steps = 2048, hidden = [8, 8] }", "3"), "config must be a table"),
+        ('kind = "chess"\n' + FILE, "there is no kind of job 'chess': known are ppo, tokens"),
+        ('kind = "warm-up"\n' + FILE, "is what other jobs need"),
         (FILE.replace("CartPole-v1", "CartPol-v1"), "did you mean CartPole"),
         (FILE.replace('"is"', '"iss"'), "no shape is called 'iss'"),
-        ("runs = 3", "no \\[\\[runs\\]\\]"),
+        ("runs = 3", "are no \\[\\[runs\\]\\]"),
         ("runs = [3]", "there must be a table"),
     ],
 )
@@ -108,7 +111,7 @@ def test_mistakes_in_a_plan(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["papr"], "one of paper, paper-sweeps, soft-clip, or the path"),
+        (["papr"], "one of paper, paper-sweeps, scratchpad, soft-clip, or the path"),
         (["paper", "--task", "Hoper-v4"], "has no task 'Hoper-v4'; it has Ant-v4"),
         (["paper", "--shape", "spo"], "has no shape 'spo(eps=0.2)'"),
         (["paper", "--seeds", "0"], "--seeds 0 leaves nothing"),

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.experiments import read_plan, schedule
-from klip.experiments.schedule import cost, simulate
+from klip.engine import read_plan, schedule
+from klip.engine.job import with_needs
+from klip.engine.schedule import LARGEST, cost, in_lockstep, simulate
 from klip.ppo.config import Config, lockstep_key
 
 
@@ -22,10 +23,10 @@ def test_every_run_is_scheduled_once(groups, cores):
         for seed in range(runs)
     ]
     made = schedule(configs, cores)
-    assert sorted(i for job in made.jobs for i in job) == list(range(len(configs)))
-    for job in made.jobs:
-        assert len({lockstep_key(configs[i]) for i in job}) == 1
-    costs = [cost([configs[i] for i in job]) for job in made.jobs]
+    assert sorted(c.id for group in made.groups for c in group) == sorted(c.id for c in configs)
+    for group in made.groups:
+        assert len({lockstep_key(c) for c in group}) == 1
+    costs = [cost(group) for group in made.groups]
     assert costs == sorted(costs, reverse=True)
     assert (made.seconds, made.busy) == pytest.approx(simulate(costs, cores))
     assert 0 < made.busy <= 1 + 1e-9
@@ -50,3 +51,26 @@ def test_simulation_by_hand():
     """5, 4, 3, 3 on two cores: 5+3 and 4+3."""
     assert simulate([3, 3, 4, 5], 2) == (8, 15 / 16)
     assert simulate([], 2) == (0, 1)
+
+
+@given(st.integers(1, 190), st.integers(1, 4), st.integers(1, 3))
+def test_every_run_is_given_to_one_group(runs, cores, tasks):
+    """All are given away, groups are alike and not too large, and every core has some."""
+    configs = [Config(f"task {s % tasks}", seed=s) for s in range(runs)]
+    groups = in_lockstep(configs, cores)
+    assert sorted(c.seed for group in groups for c in group) == list(range(runs))
+    for group in groups:
+        assert len({c.task for c in group}) == 1
+        assert 1 <= len(group) <= LARGEST
+    for task in {c.task for c in configs}:
+        sizes = [len(group) for group in groups if group[0].task == task]
+        assert max(sizes) - min(sizes) <= 1
+        assert len(sizes) >= min(cores, sum(c.task == task for c in configs))
+
+
+def test_what_others_need_goes_out_first():
+    """Warm-ups before the runs that begin with them, each run in a group of its own."""
+    plan = read_plan("scratchpad").only(seeds=2)
+    groups = schedule(with_needs(plan.configs), 2).groups
+    assert [group[0].kind for group in groups] == ["warm-up"] * 2 + ["tokens"] * 20
+    assert all(len(group) == 1 for group in groups)

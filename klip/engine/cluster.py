@@ -1,4 +1,4 @@
-"""The same cohorts as Ray tasks: one CPU each, on however many machines, runs on shared storage.
+"""The same groups as Ray tasks: one CPU each, on however many machines, runs on shared storage.
 
 A task that is lost with its machine is started again by Ray on another, and goes on from the
 checkpoints. How runs stand is read from their folders, so nothing else needs to survive.
@@ -12,16 +12,17 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from klip.engine.advance import Keeping, Progress, advance
+from klip.engine.crew import ENVIRONMENT
+from klip.engine.finish import Runner
+from klip.engine.job import Job, kind_of, read_job
+from klip.engine.schedule import schedule
 from klip.errors import KlipError
-from klip.experiments.schedule import schedule
-from klip.ppo.advance import Keeping, Progress, advance
-from klip.ppo.config import Config
-from klip.ppo.train import Runner
-from klip.ppo.workers import ENVIRONMENT
+from klip.runs.store import METRICS
 
 RETRIES = 20  # how often Ray starts a task again whose process or machine was lost
 PATIENCE = 120.0  # seconds to wait for the lock of a process that is going down with its machine
@@ -48,28 +49,31 @@ def cpus() -> int:
 
 
 def run_on_ray(
-    configs: Sequence[Config], keeping: Keeping, stop: Callable[[], bool]
+    jobs: Sequence[Job], keeping: Keeping, stop: Callable[[], bool]
 ) -> Iterator[Progress]:
-    """Train configs on the cluster, and say how each run goes on."""
+    """Train jobs on the cluster, and say how each run goes on."""
     ray = _ray()
     keeping = replace(keeping, out=keeping.out.resolve())
     halt = keeping.out / f".stop-{uuid.uuid4().hex}"
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(train_cohort)
-    about = json.dumps({**asdict(keeping), "out": str(keeping.out)})
-    waiting: dict[Any, tuple[int, ...]] = {}
-    for job in schedule(configs, cpus()).jobs:
-        fields = json.dumps([(k, asdict(configs[k])) for k in job])
-        waiting[task.remote(fields, about, str(halt))] = job
-    tails = {k: Tail(keeping.path(c) / "metrics.jsonl") for k, c in enumerate(configs)}
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(train_group)
+    waiting: dict[Any, Sequence[Job]] = {}
+    by_run: dict[str, Any] = {}
+    for group in schedule(jobs, cpus()).groups:  # what others need comes before them
+        needs = {n.id for job in group for n in kind_of(job.kind).needs(job)}
+        first = [by_run[run] for run in needs if run in by_run]  # Ray waits for these
+        text = json.dumps([job.stored for job in group])
+        made = task.remote(text, keeping.text, str(halt), *first)
+        waiting[made] = group
+        by_run |= {job.id: made for job in group}
+    tails = {job.id: Tail(keeping.path(job) / METRICS, job) for job in jobs}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=EVERY)
             if stop():
                 _touch(halt)
-            for job in waiting.values():
-                for k in job:
-                    if row := tails[k].latest():
-                        yield Progress(k, "running", row)
+            for job in [job for group in waiting.values() for job in group]:
+                if row := tails[job.id].latest():
+                    yield Progress(job.id, "running", row)
             for done in ready:
                 yield from _outcome(ray, done, waiting.pop(done))
     finally:
@@ -78,23 +82,26 @@ def run_on_ray(
         halt.unlink(missing_ok=True)
 
 
-def train_cohort(jobs: str, about: str, halt: str) -> str:
-    """What a task does: as a worker, in a process of Ray's; the last news of each run."""
-    os.environ.update(ENVIRONMENT)  # before JAX is imported
-    keeping, stop = Keeping.read(about), Halt(Path(halt))
-    runs = {
-        number: Config(**{**fields, "hidden": tuple(fields["hidden"])})
-        for number, fields in json.loads(jobs)
-    }
-    latest: dict[int, Progress] = {}
+def train_group(jobs: str, keeping: str, halt: str, *needed: str) -> str:
+    """What a task does: as a worker, in a process of Ray's; the last news of each run.
+
+    What the tasks that it needs returned is not looked at: the folders say how those runs stand.
+    """
+    os.environ.update(ENVIRONMENT)  # before JAX or PyTorch is imported
+    kept, stop = Keeping.read(keeping), Halt(Path(halt))
+    runs = {job.id: job for job in map(read_job, json.loads(jobs))}
+    latest: dict[str, Progress] = {}
     until = time.monotonic() + PATIENCE
     while True:
-        busy = [(n, runs[n]) for n in runs if n not in latest or latest[n].status == "busy"]
-        advance(busy, keeping, lambda news: latest.update({news.run: news}), stop)
-        waits = any(news.status == "busy" for news in latest.values())
-        if not waits or stop() or time.monotonic() > until:
+        busy = [job for run, job in runs.items() if run not in latest or _is_busy(latest[run])]
+        advance(busy, kept, lambda news: latest.update({news.run: news}), stop)
+        if not any(map(_is_busy, latest.values())) or stop() or time.monotonic() > until:
             return json.dumps(list(latest.values()))
         time.sleep(2.0)
+
+
+def _is_busy(news: Progress) -> bool:
+    return news.status == "busy"
 
 
 class Halt:
@@ -112,8 +119,9 @@ class Halt:
 class Tail:
     """The last row of a metrics file that somebody else writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, job: Job) -> None:
         self.path, self.size = path, 0
+        self.keys = kind_of(job.kind).brief
         self.step, self.seen = 0, time.monotonic()
 
     def latest(self) -> dict[str, Any]:
@@ -128,22 +136,22 @@ class Tail:
             row = json.loads(lines[-2])
         except (OSError, ValueError, IndexError):
             return {}
-        now, keys = time.monotonic(), ("iteration", "step", "return_mean", "kill", "kl")
-        found = {key: row[key] for key in keys if key in row}
-        found["speed"] = max(row["step"] - self.step, 0) / max(now - self.seen, 1e-9)
+        now = time.monotonic()
+        brief = {key: row[key] for key in self.keys if key in row}
+        brief["speed"] = max(row["step"] - self.step, 0) / max(now - self.seen, 1e-9)
         self.size, self.step, self.seen = size, row["step"], now
-        return found
+        return brief
 
 
-def _outcome(ray: Any, task: Any, job: Sequence[int]) -> Iterator[Progress]:
+def _outcome(ray: Any, task: Any, group: Sequence[Job]) -> Iterator[Progress]:
     """How a task's runs stand at its end."""
     try:
         for news in json.loads(ray.get(task)):
             yield Progress(*news)
     except ray.exceptions.RayError as error:
         reason = f"its Ray task was lost: {str(error).splitlines()[0]}"
-        for k in job:
-            yield Progress(k, "stopped", reason=reason)
+        for job in group:
+            yield Progress(job.id, "stopped", reason=reason)
 
 
 def _knock(address: str) -> None:

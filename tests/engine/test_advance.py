@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from klip.ppo.advance import Keeping, advance
+from klip.engine.advance import Keeping, advance
 from klip.ppo.config import config
 from klip.runs import read_run
 from tests.ppo import troubled
@@ -28,12 +28,17 @@ def after(calls):
 def train(configs, out, stop=never, every=1e9, **options):
     """What was told, in order."""
     told = []
-    advance(list(enumerate(configs)), Keeping(out, every, **options), told.append, stop)
+    advance(configs, Keeping(out, every, **options), told.append, stop)
     return told
 
 
 def statuses(told):
+    """By id, the last status of each run."""
     return {news.run: news.status for news in told}
+
+
+def ids(configs, statuses):
+    return {c.id: status for c, status in zip(configs, statuses, strict=True)}
 
 
 def files(configs, out):
@@ -70,7 +75,7 @@ def test_runs_that_stand_at_different_iterations(tmp_path):
     assert [news.saved for news in told[:3]] == [3, 1, 0]
     assert sum("return_mean" in news.row for news in told) == (5 - 3) + (5 - 1) + 5
     assert files(configs, tmp_path / "cut") == files(configs, tmp_path / "whole")
-    assert statuses(train(configs, tmp_path / "cut")) == dict.fromkeys(range(3), "done")
+    assert statuses(train(configs, tmp_path / "cut")) == ids(configs, ["done"] * 3)
 
 
 def test_checkpoints_come_by_the_clock(tmp_path):
@@ -112,15 +117,15 @@ def test_an_environment_in_trouble(kind, normalise, tmp_path):
     train(well, tmp_path)
     told = train(ill, tmp_path)
     status, reason = EXPECTED[kind]
-    assert statuses(told) == {0: "done", 1: status, 2: "done"}
-    stopped = [news for news in told if news.run == 1][-1]
+    assert statuses(told) == ids(ill, ["done", status, "done"])
+    stopped = [news for news in told if news.run == ill[1].id][-1]
     assert reason in stopped.reason
     records = {c: read_run(Keeping(tmp_path).path(c)) for c in (*well, *ill)}
     for i in (0, 2):
         assert records[ill[i]].digest() == records[well[i]].digest()
     mine, sound = records[ill[1]], records[well[1]]
     assert (mine.status, mine.reason) == (status, stopped.reason)
-    assert 0 < mine.iteration < mine.iterations
+    assert 0 < mine.iteration < ill[1].iterations
     assert mine.rows == sound.rows[: mine.iteration]
     assert all(np.all(np.isfinite(array)) for array in mine.arrays.values())
     again = train(ill[1:2], tmp_path)
@@ -178,8 +183,8 @@ def test_a_shape_in_trouble(tmp_path):
     configs = [config("CartPole-v1", shape=name, **SMALL) for name in names]
     train(configs[:1], tmp_path / "alone")
     told = train(configs, tmp_path / "together")
-    assert statuses(told) == {0: "done", 1: "diverged", 2: "failed"}
-    reasons = {news.run: news.reason for news in told}
+    assert statuses(told) == ids(configs, ["done", "diverged", "failed"])
+    reasons = [{news.run: news.reason for news in told}[c.id] for c in configs]
     assert "the multiplier of the shape is not finite in the update of iteration 3" in reasons[1]
     assert "ZeroDivisionError: by zero" in reasons[2]
     first = files(configs[:1], tmp_path / "alone")
@@ -217,3 +222,50 @@ def test_what_is_written_in_status(tmp_path):
     assert read_run(path).status == "stopped"
     assert status["machines"][0]["jax"]
     assert status["machines"][0]["cpu"]
+
+
+def test_a_mistake_of_ours_costs_no_state(tmp_path, monkeypatch):
+    """In what all runs share: each fails in a line, as it was before, and can go on."""
+    from klip.ppo.cohort import Cohort
+
+    configs = [config("CartPole-v1", seed=seed, **SMALL) for seed in range(2)]
+    train(configs, tmp_path / "whole")
+    collect, calls = Cohort.collect, iter(range(99))
+
+    def wrong(cohort, stop):
+        rollouts = collect(cohort, stop)
+        return rollouts if next(calls) < 2 else {}["nothing"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cohort, "collect", wrong)
+        told = train(configs, tmp_path / "cut")
+    assert statuses(told) == ids(configs, ["failed", "failed"])
+    assert "a mistake in the code: KeyError: 'nothing' (" in told[-1].reason
+    assert "\n" not in told[-1].reason
+    assert [read_run(Keeping(tmp_path / "cut").path(c)).iteration for c in configs] == [2, 2]
+    assert statuses(train(configs, tmp_path / "cut")) == ids(configs, ["done", "done"])
+    assert files(configs, tmp_path / "cut") == files(configs, tmp_path / "whole")
+
+
+def test_a_mistake_in_one_runs_learning_leaves_the_others_alone(tmp_path, monkeypatch):
+    from klip.ppo.cohort import Cohort
+
+    configs = [config("CartPole-v1", seed=seed, **SMALL) for seed in range(3)]
+    train(configs, tmp_path / "whole")
+    learn = Cohort.learn
+
+    def wrong(cohort, i, rollout):
+        run = cohort.runs[i]
+        return (
+            {}["nothing"]
+            if (run.config.seed, run.iteration) == (1, 2)
+            else learn(cohort, i, rollout)
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cohort, "learn", wrong)
+        told = train(configs, tmp_path / "cut")
+    assert statuses(told) == ids(configs, ["done", "failed", "done"])
+    assert read_run(Keeping(tmp_path / "cut").path(configs[1])).iteration == 2
+    train(configs, tmp_path / "cut")
+    assert files(configs, tmp_path / "cut") == files(configs, tmp_path / "whole")

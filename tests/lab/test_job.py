@@ -1,9 +1,10 @@
-"""Plans: the shipped one covers the question, and a mistake in one's own is named."""
+"""Token plans: the shipped one covers the question, and a mistake in one's own is named."""
 
 import pytest
 
+from klip.engine import read_plan
+from klip.engine.job import iterations_of, read_job, with_needs
 from klip.errors import KlipError
-from klip.lab.plan import read_plan
 from klip.shapes import parse
 
 SHIPPED = read_plan("scratchpad")
@@ -24,7 +25,7 @@ def test_the_shipped_plan_covers_position_and_age():
 
 
 def test_arms_of_a_seed_share_their_warm_up_and_differ_in_their_shape_alone():
-    assert len(SHIPPED.warmups) == 5
+    assert [job.kind for job in with_needs(SHIPPED.configs)] == ["warm-up"] * 5 + ["tokens"] * 50
     for group in ("position", "age"):
         members = [c.stored for c in SHIPPED.configs if c.group == group and c.seed == 2]
         differing = {key for key in members[0] if len({str(m[key]) for m in members}) > 1}
@@ -37,22 +38,38 @@ def test_replay_is_what_makes_the_age_group():
 
 
 def test_a_part_of_a_plan():
-    some = SHIPPED.only(["plain clip", "hard drop"], seeds=2)
+    some = SHIPPED.only(shapes=["plain clip", "hard drop"], seeds=2)
     assert [(c.arm, c.seed) for c in some.configs] == [
         ("plain clip", 0), ("hard drop", 0), ("plain clip", 1), ("hard drop", 1),
     ]  # fmt: skip
-    with pytest.raises(KlipError, match="no arm 'clap'; it has plain clip"):
-        SHIPPED.only(["clap"])
+    with pytest.raises(KlipError, match="no shape 'clap'; it has clip"):
+        SHIPPED.only(shapes=["clap"])
+    assert {c.arm for c in SHIPPED.only(shapes=["clip(eps=0.02)"]).configs} == {"plain clip"}
+    assert {c.group for c in SHIPPED.only(["addition-replay7"]).configs} == {"age"}
+    assert {c.iterations for c in SHIPPED.only(seeds=1, steps=1100).configs} == {2}
+    with pytest.raises(KlipError, match="less than the 512 completions"):
+        SHIPPED.only(steps=5)
     with pytest.raises(KlipError, match="--seeds 0"):
         SHIPPED.only(seeds=0)
 
 
+def test_jobs_go_to_disk_and_back():
+    for job in with_needs(SHIPPED.configs[:1]):
+        assert read_job(job.stored) == job
+        assert iterations_of(job.stored) == job.iterations
+        with pytest.raises(KlipError, match="differs in colour"):
+            read_job({**job.stored, "colour": 1})
+        with pytest.raises(KlipError, match="seed='0' must be of type int"):
+            read_job({**job.stored, "seed": "0"})
+
+
 GOOD = """
+kind = "tokens"
 seeds = 1
 [config]
 iterations = 3
-[[groups]]
-name = "g"
+[[runs]]
+group = "g"
 arms = [{ name = "a", shape = "clip" }]
 """
 
@@ -61,10 +78,10 @@ arms = [{ name = "a", shape = "clip" }]
     ("old", "new", "said"),
     [
         ("seeds = 1", "seeds = 0", "seeds must be a count"),
-        ("seeds = 1", "sedes = 1", "'sedes' at the top"),
+        ("seeds = 1", "sedes = 1", "at the top: 'sedes' is not known"),
         ("iterations = 3", "iterations = 0", "iterations=0 must be more than 0"),
         ("iterations = 3", "iterations = 1.5", "iterations=1.5 must be of type int"),
-        ("iterations = 3", "arm = 'x'", "'arm' in config"),
+        ("iterations = 3", "arm = 'x'", "no config field is called 'arm'"),
         ("iterations = 3", "minibatches = 7", "minibatches=7 must divide"),
         ("iterations = 3", "completions = 1", "completions=1"),
         ('shape = "clip"', 'shape = "clap"', "arm 'a': no shape is called 'clap'"),
@@ -73,7 +90,7 @@ arms = [{ name = "a", shape = "clip" }]
         ('name = "a"', 'name = ""', "arm=''"),
         ('shape = "clip" }', 'shape = "clip", against = "b" }', "against='b'"),
         ('"clip" }]', '"clip" }, { name = "a", shape = "is" }]', "two arms are called a"),
-        ("arms = [", "arm = [", "'arm' in [[groups]] number 1"),
+        ("arms = [", "arm = [", "in [[runs]] number 1: 'arm' is not known"),
     ],
 )
 def test_a_mistake_in_a_plan_is_named(tmp_path, old, new, said):
@@ -88,7 +105,7 @@ def test_a_mistake_in_a_plan_is_named(tmp_path, old, new, said):
 
 
 def test_a_plan_that_is_not_there_or_not_toml(tmp_path):
-    with pytest.raises(KlipError, match="no plan 'nothing': give one of scratchpad"):
+    with pytest.raises(KlipError, match="no plan 'nothing': give one of paper"):
         read_plan("nothing")
     (tmp_path / "x.toml").write_text("= 1")
     with pytest.raises(KlipError, match="is not TOML"):

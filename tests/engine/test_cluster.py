@@ -14,7 +14,8 @@ import pytest
 
 import klip
 from klip.cli import main
-from klip.experiments.cluster import Halt, Tail
+from klip.engine.cluster import Halt, Tail
+from klip.ppo.config import Config
 from klip.runs import read_run, run_paths
 
 pytest.importorskip("ray")
@@ -109,7 +110,7 @@ def test_a_node_is_killed(cluster, tmp_path):
 
     def workers():
         return [pid for pid in session(second.pid)
-                if b"train_cohort" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
+                if b"train_group" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
 
     def saved():
         return [read_run(path).iteration for path in run_paths(out)] if out.is_dir() else []
@@ -141,7 +142,7 @@ def test_no_cluster(capsys, tmp_path):
 
 def test_the_last_row_of_a_growing_file(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    tail = Tail(path)
+    tail = Tail(path, Config("CartPole-v1"))
     assert tail.latest() == {}
     row = {"iteration": 1, "step": 128, "return_mean": None, "other": 5}
     path.write_text(json.dumps(row) + "\n")

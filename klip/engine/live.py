@@ -14,29 +14,30 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from klip.ppo.advance import Progress
-from klip.ppo.config import Config
-from klip.ppo.train import Result
-from klip.shapes import parse
+from klip.engine.advance import Progress
+from klip.engine.finish import Result
+from klip.engine.job import Job, label_of
 
 LINE_EVERY = 5.0  # seconds between plain lines
 MANY = 24  # runs beyond which a table has a line for each task and shape
+MEANS = ("step", "return_mean", "kill", "kl")
+"""what is shown of a row, besides its speed"""
 
 
 class Watch:
-    """Follows runs: their labels, (task and shape) groups, iterations, and expected seconds."""
+    """Follows jobs by their ids; `costs` are the seconds that each is expected to take."""
 
-    def __init__(self, console: Console, configs: Sequence[Config], costs: Sequence[float]) -> None:
-        self.console, self.costs = console, costs
-        briefs = [parse(c.shape).brief for c in configs]
-        several = len({c.task for c in configs}) > 1
-        self.groups = [
-            f"{c.task} {b}" if several else b for c, b in zip(configs, briefs, strict=True)
-        ]
-        self.labels = [f"{g} seed {c.seed}" for g, c in zip(self.groups, configs, strict=True)]
-        self.iterations = [c.iterations for c in configs]
-        self.rows: list[dict[str, Any]] = [{} for _ in configs]
-        self.status = ["waiting"] * len(configs)
+    def __init__(self, console: Console, jobs: Sequence[Job], costs: Sequence[float]) -> None:
+        self.console = console
+        several = len({job.task for job in jobs}) > 1
+        self.groups = {
+            job.id: f"{job.task} {label_of(job)}" if several else label_of(job) for job in jobs
+        }
+        self.labels = {job.id: f"{self.groups[job.id]} seed {job.seed}" for job in jobs}
+        self.iterations = {job.id: job.iterations for job in jobs}
+        self.costs = {job.id: cost for job, cost in zip(jobs, costs, strict=True)}
+        self.rows: dict[str, dict[str, Any]] = {job.id: {} for job in jobs}
+        self.status = {job.id: "waiting" for job in jobs}
         self.began = self.printed = time.monotonic()
         self.before = 0.0  # the share that was done before it began
         self.live = Live(console=console, refresh_per_second=2) if console.is_terminal else None
@@ -71,17 +72,17 @@ class Watch:
             self.console.print(self.line())
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(text, markup=False, highlight=False)
 
-    def _share(self, run: int) -> float:
+    def _share(self, run: str) -> float:
         """What a run has done so far, as a share of everything."""
         part = self.rows[run].get("iteration", 0) / self.iterations[run]
-        return float(part * self.costs[run] / sum(self.costs))
+        return float(part * self.costs[run] / sum(self.costs.values()))
 
     def done(self) -> float:
         """The share of all work that is done."""
-        return sum(self._share(run) for run in range(len(self.rows)))
+        return sum(map(self._share, self.rows))
 
     def left(self) -> str:
         """How long the rest will take, at the pace so far."""
@@ -95,14 +96,13 @@ class Watch:
 
     def speed(self) -> float:
         """Steps per second of all running runs together."""
-        pairs = zip(self.rows, self.status, strict=True)
-        return float(sum(row.get("speed", 0.0) for row, status in pairs if status == "running"))
+        running = (run for run, status in self.status.items() if status == "running")
+        return float(sum(self.rows[run].get("speed", 0.0) for run in running))
 
     def line(self) -> str:
         """The state of things in one line."""
-        ended = sum(status not in ("waiting", "running") for status in self.status)
-        returns = [row["return_mean"] for row in self.rows if row.get("return_mean") is not None]
-        mean = f"{np.mean(returns):.1f}" if returns else "-"
+        ended = sum(status not in ("waiting", "running") for status in self.status.values())
+        mean = number(_mean(list(self.rows.values())).get("return_mean"))
         return (
             f"{self.done():4.0%}  {ended}/{len(self.labels)} runs ended  mean return {mean}  "
             f"{self.speed():,.0f} steps/s  {self.left()} left"
@@ -114,50 +114,66 @@ class Watch:
         for column in ("run", "status", "step", "return", "kill", "KL", "steps/s"):
             table.add_column(column, justify="left" if column in ("run", "status") else "right")
         if len(self.labels) <= MANY:
-            for label, status, row in zip(self.labels, self.status, self.rows, strict=True):
-                table.add_row(escape(label), status, *_cells(row))
+            for run, label in self.labels.items():
+                table.add_row(escape(label), self.status[run], *_cells(self.rows[run]))
             return table
-        for group in dict.fromkeys(self.groups):
-            runs = [i for i, name in enumerate(self.groups) if name == group]
-            states = Counter(self.status[i] for i in runs)
-            told = ", ".join(f"{count} {status}" for status, count in states.items())
-            table.add_row(escape(group), told, *_cells(_mean([self.rows[i] for i in runs])))
+        for group in dict.fromkeys(self.groups.values()):
+            runs = [run for run, name in self.groups.items() if name == group]
+            states = _counts([self.status[run] for run in runs])
+            table.add_row(escape(group), states, *_cells(_mean([self.rows[run] for run in runs])))
         return table
+
+
+def number(value: float | None) -> str:
+    """A return as it is shown: with a decimal, or three where it is small.
+
+    >>> number(120.51), number(0.6034), number(None)
+    ('120.5', '0.603', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3f}"
+
+
+def _counts(statuses: Sequence[str]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in Counter(statuses).items())
 
 
 def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over runs, where known; the speed is a sum."""
-    found: dict[str, Any] = {}
-    for key in ("step", "return_mean", "kill", "kl", "speed"):
+    means: dict[str, Any] = {}
+    for key in (*MEANS, "speed"):
         known = [row[key] for row in rows if row.get(key) is not None]
         if known:
-            found[key] = float(np.sum(known) if key == "speed" else np.mean(known))
-    return found
+            means[key] = float(np.sum(known) if key == "speed" else np.mean(known))
+    return means
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    def number(key: str, form: str) -> str:
+    def cell(key: str, form: str) -> str:
         value = row.get(key)
         return "-" if value is None else format(value, form)
 
-    return [number("step", ",.0f"), number("return_mean", ".1f"), number("kill", ".1%"),
-            number("kl", ".4f"), number("speed", ",.0f")]  # fmt: skip
+    value = number(row.get("return_mean"))
+    return [
+        cell("step", ",.0f"), value, cell("kill", ".1%"), cell("kl", ".4f"), cell("speed", ",.0f")
+    ]  # fmt: skip
 
 
 def summary(results: Sequence[Result]) -> Table:
     """Final returns by shape, over seeds, and how many runs did not get done."""
     groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
-        groups[result.config.task, parse(result.config.shape).brief].append(result)
+        groups[result.config.task, label_of(result.config)].append(result)
     table = Table(box=None)
     for column in ("task", "shape", "runs", "done", "others", "final return", "std over seeds"):
         table.add_column(column, justify="left" if column in ("task", "shape") else "right")
-    for (task, shape), members in groups.items():
+    for (task, label), members in groups.items():
         done = [r for r in members if r.status == "done"]
         known = [r.final_return for r in done if r.final_return is not None]
-        others = Counter(r.status for r in members if r.status != "done")
-        told = ", ".join(f"{count} {status}" for status, count in others.items())
-        mean = f"{np.mean(known):.1f}" if known else "-"
-        table.add_row(escape(task), escape(shape), str(len(members)), str(len(done)), told or "-",
-                      mean, f"{np.std(known):.1f}" if known else "-")  # fmt: skip
+        others = _counts([r.status for r in members if r.status != "done"]) or "-"
+        mean = number(float(np.mean(known)) if known else None)
+        spread = number(float(np.std(known)) if known else None)
+        counts = (str(len(members)), str(len(done)))
+        table.add_row(escape(task), escape(label), *counts, others, mean, spread)
     return table

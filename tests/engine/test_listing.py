@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from klip.cli import main
+from klip.engine.listing import list_runs, runs_table
 from klip.errors import KlipError
-from klip.report.listing import list_runs, runs_table
 from klip.runs import RunFolder, final_return
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
 from tests.runs.folders import arrays, fields, go_on, make, row, where

@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 from klip.cli import main
+from klip.engine.job import read_job
+from klip.engine.resume import code_in, read_jobs
 from klip.errors import KlipError
 from klip.ppo.config import Config, digest_of_code
-from klip.ppo.resume import code_in, config_of, read_configs
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
 from tests.runs.folders import make
 
@@ -36,7 +37,7 @@ def test_what_has_not_ended(tmp_path):
     make_run(tmp_path, config(2), 4, (2, 4), "failed")
     make_run(tmp_path, config(3), 4, (2,))
     make_run(tmp_path, config(4), 4, ())
-    root, found = read_configs(tmp_path)
+    root, found = read_jobs(tmp_path)
     assert root == tmp_path.resolve()
     assert found == [config(2), config(3), config(4)]
     assert {c.id for c in found} == {config(s).id for s in (2, 3, 4)}
@@ -48,24 +49,24 @@ def test_what_is_damaged_is_gone_on_with(tmp_path):
         path = make_run(tmp_path, config(seed), 4, (2, 4), "done")
         for name in names:
             flip(path / name)
-    assert read_configs(tmp_path)[1] == [config(0), config(1), config(2)]
+    assert read_jobs(tmp_path)[1] == [config(0), config(1), config(2)]
 
 
 def test_from_any_folder_above_or_the_run_itself(tmp_path, monkeypatch):
     path = make_run(tmp_path, config(), 4, (2,))
     for folder in (tmp_path, path.parent.parent, path.parent, path):
-        assert read_configs(folder) == (tmp_path.resolve(), [config()])
+        assert read_jobs(folder) == (tmp_path.resolve(), [config()])
     monkeypatch.chdir(tmp_path)
-    assert read_configs(path.relative_to(tmp_path)) == (tmp_path.resolve(), [config()])
+    assert read_jobs(path.relative_to(tmp_path)) == (tmp_path.resolve(), [config()])
 
 
 def test_several_roots(tmp_path):
     for name in ("a", "b"):
         make_run(tmp_path / name, config(), 4, (2,))
     with pytest.raises(KlipError, match="several folders") as caught:
-        read_configs(tmp_path)
+        read_jobs(tmp_path)
     assert "a, " in str(caught.value)
-    assert read_configs(tmp_path / "a")[0] == (tmp_path / "a").resolve()
+    assert read_jobs(tmp_path / "a")[0] == (tmp_path / "a").resolve()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_code_is_not_executed_unasked(tmp_path, monkeypatch, capsys, fields):
     code = digest_of_code(fields["shape"]) if "shape" in fields else ""
     make_run(tmp_path / "runs", config(code=code, **fields), 4, (2,))
     with pytest.raises(KlipError, match="--run-code"):
-        read_configs(tmp_path / "runs")
+        read_jobs(tmp_path / "runs")
     assert main(["resume", "runs"]) == 2
     err = capsys.readouterr().err
     assert "evil" in err
@@ -87,14 +88,14 @@ def test_code_is_not_executed_unasked(tmp_path, monkeypatch, capsys, fields):
     assert main(["runs", "runs"]) == 0
     assert not (tmp_path / "executed").exists()
     with pytest.raises(KlipError):  # it is run, and is neither a shape nor an environment
-        read_configs(tmp_path / "runs", run_code=True)
+        read_jobs(tmp_path / "runs", run_code=True)
     assert (tmp_path / "executed").exists()
 
 
 def test_a_finished_run_of_code_stands_in_nobodys_way(tmp_path):
     make_run(tmp_path, config(0, shape="evil.py:Mine"), 4, (2, 4), "done")
     make_run(tmp_path, config(1), 4, (2,))
-    assert read_configs(tmp_path)[1] == [config(1)]
+    assert read_jobs(tmp_path)[1] == [config(1)]
 
 
 def test_code_in():
@@ -105,21 +106,21 @@ def test_code_in():
 
 def test_nothing_to_resume(tmp_path):
     with pytest.raises(KlipError, match="there are no runs"):
-        read_configs(tmp_path)
+        read_jobs(tmp_path)
     with pytest.raises(KlipError, match="there is no folder"):
-        read_configs(tmp_path / "none")
+        read_jobs(tmp_path / "none")
     make_run(tmp_path, config(), 4, (4,), "done")
-    assert read_configs(tmp_path) == (tmp_path.resolve(), [])
+    assert read_jobs(tmp_path) == (tmp_path.resolve(), [])
 
 
 def test_configs_of_other_versions(tmp_path):
     fields = dataclasses.asdict(config())
-    assert config_of(fields) == config()
+    assert read_job(fields) == config()
     with pytest.raises(KlipError, match="differs in colour"):
-        config_of({**fields, "colour": 1})
+        read_job({**fields, "colour": 1})
     del fields["gamma"]
     with pytest.raises(KlipError, match="differs in gamma"):
-        config_of(fields)
+        read_job(fields)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_configs_that_mean_nothing(tmp_path, fields):
     made = {**dataclasses.asdict(config()), "hidden": [8], **fields}
     make(tmp_path, made, 4, (2,))
     with pytest.raises(KlipError):
-        read_configs(tmp_path)
+        read_jobs(tmp_path)
 
 
 def test_a_run_that_was_moved_is_not_begun_again(tmp_path):
@@ -142,4 +143,4 @@ def test_a_run_that_was_moved_is_not_begun_again(tmp_path):
     moved.parent.mkdir()
     shutil.move(path, moved)
     with pytest.raises(KlipError, match="elsewhere"):
-        read_configs(tmp_path)
+        read_jobs(tmp_path)
