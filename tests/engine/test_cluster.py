@@ -29,6 +29,21 @@ shapes = ["clip", "adaptive-kl"]
 config = {{ {", ".join(f"{k} = {v}" for k, v in FIELDS.items())} }}
 """
 
+TOKENS = """
+kind = "tokens"
+seeds = 1
+config = { iterations = 2, prompts = 4, completions = 4, minibatches = 2, held_out = 8 }
+[config.warmup]
+digits = 1
+layers = 1
+width = 16
+heads = 2
+steps = 5
+[[runs]]
+group = "position"
+arms = [{ name = "a", shape = "clip(eps=0.1)" }, { name = "b", shape = "is" }]
+"""
+
 
 def free_port():
     with socket.socket() as found:
@@ -128,6 +143,20 @@ def test_a_node_is_killed(cluster, tmp_path):
     )
     here = {r.path.name: read_run(r.path).digest() for r in results}
     there = {path.name: read_run(path).digest() for path in run_paths(out)}
+    assert there == here
+    tokens(address, tmp_path)
+
+
+def tokens(address, tmp_path):
+    """On what is left of the cluster: the warm-up first, then the runs, to the same bytes."""
+    plan, outs = tmp_path / "tokens.toml", [tmp_path / "tokens-ray", tmp_path / "tokens-here"]
+    plan.write_text(TOKENS)
+    command = [sys.executable, "-m", "klip.cli", "run", str(plan), "--out"]
+    for out, more in zip(outs, (["--ray", address], ["--workers", "1"]), strict=True):
+        done = subprocess.run([*command, str(out), *more], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    there, here = ({p.name: read_run(p).digest() for p in run_paths(out)} for out in outs)
+    assert len(there) == 3
     assert there == here
 
 
