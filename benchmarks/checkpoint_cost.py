@@ -18,12 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from klip.ppo.workers import ENVIRONMENT
+from klip.engine.crew import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
 
+from klip.engine.advance import CHECKPOINT_EVERY, Keeping, advance
 from klip.ppo import cohort as cohorts
-from klip.ppo.advance import CHECKPOINT_EVERY, Keeping, advance
 from klip.ppo.config import config
 from klip.runs import RunFolder
 
@@ -64,7 +64,7 @@ def measure(task: str, intervals: float, states: Timed, saves: Timed) -> dict[st
             states.seconds = states.calls = saves.seconds = saves.calls = 0
 
     with tempfile.TemporaryDirectory() as folder:
-        advance(list(enumerate(configs)), Keeping(Path(folder)), tell, stop)
+        advance(configs, Keeping(Path(folder)), tell, stop)
     total = time.perf_counter() - began[0]
     return {
         "seconds": round(total, 1),

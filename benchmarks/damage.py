@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import klip
-from klip.report.listing import list_runs
+from klip.engine.listing import list_runs
 from klip.runs import Damaged, Record, RunFolder, config_id, folder_of, read_run
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
 
@@ -316,11 +316,12 @@ def trained(count: int, seed: int = 0, ask: bool = True) -> Counter[str]:
             return klip.train("CartPole-v1", ["clip"], count, workers=1, out=out,
                               checkpoint_every=0, **SMALL, **more)  # fmt: skip
 
+        whole = train(true)
+
         def kill(news: Any) -> None:
-            if news.run == count - 1 and news.saved >= 3:
+            if news.run == whole[-1].config.id and news.saved >= 3:
                 raise Kill
 
-        whole = train(true)
         with contextlib.suppress(Kill):
             train(hurt, progress=kill)
         paths = [hurt / r.path.relative_to(true) for r in whole]

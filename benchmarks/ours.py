@@ -116,8 +116,9 @@ if __name__ == "__main__":
     def hello() -> Answer:
         from importlib.metadata import version
 
-        from klip.runs.machine import VERSIONED
+        from klip.ppo.job import PPO
+        from klip.runs.machine import ALWAYS
 
-        return {"versions": {name: version(name) for name in VERSIONED}}
+        return {"versions": {name: version(name) for name in (*ALWAYS, *PPO.libraries)}}
 
     serve(given.core, lambda: start(given), hello)

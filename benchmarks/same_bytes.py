@@ -21,10 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from klip.engine.job import kind_of
 from klip.runs import read_run
 from klip.runs.machine import this_machine
 from klip.runs.record import run_paths
 
+LIBRARIES = tuple({name: None for kind in ("ppo", "tokens") for name in kind_of(kind).libraries})
 KEPT = Path(__file__).parent / "results" / "same_bytes.json"
 COMMANDS = {
     "CartPole paper": "run paper --task CartPole-v1",
@@ -39,22 +41,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="write the digests, compare nothing")
     parser.add_argument("--only", nargs="*", default=list(COMMANDS), help="some of the commands")
-    parser.add_argument("--tokens", default="", help="how `klip run` is spelled for token plans")
     asked = parser.parse_args()
     now: dict[str, Any] = {}
     for name in asked.only:
-        command = COMMANDS[name].split()
-        if name.startswith("scratchpad") and asked.tokens:
-            command = [*asked.tokens.split(), *command]
-        now |= trained(command)
+        now |= trained(COMMANDS[name].split())
     if asked.keep:
         kept = json.loads(KEPT.read_text())["runs"] if KEPT.exists() else {}
-        text = json.dumps({"machine": dict(this_machine()), "runs": kept | now}, indent=1)
+        text = json.dumps({"machine": dict(this_machine(LIBRARIES)), "runs": kept | now}, indent=1)
         KEPT.write_text(text + "\n")
         print(f"{len(now)} runs kept in {KEPT}")
         return 0
     before = json.loads(KEPT.read_text())
-    if before["machine"] != dict(this_machine()):
+    if before["machine"] != dict(this_machine(LIBRARIES)):
         print(
             "other versions or another processor than when the digests were kept: they may differ"
         )
@@ -67,7 +65,8 @@ def trained(command: list[str]) -> dict[str, Any]:
         line = [sys.executable, "-m", "klip.cli", *command, "--out", folder]
         print("klip", *command, flush=True)
         subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
-        return dict(map(digests, run_paths(Path(folder))))
+        runs = run_paths(Path(folder))
+        return dict(digests(path) for path in runs if "shape" in read_run(path).config)
 
 
 def digests(path: Path) -> tuple[str, dict[str, Any]]:

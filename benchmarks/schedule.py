@@ -18,11 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from klip.experiments import read_plan, schedule
-from klip.experiments.local import here_in_order
-from klip.ppo import workers
-from klip.ppo.advance import Keeping
-from klip.ppo.train import train_all
+from klip.engine import crew, read_plan, schedule
+from klip.engine.advance import Keeping
+from klip.engine.finish import finish, here, survey
 
 RESULT = Path(__file__).parent / "results" / "schedule.json"
 PLAN = """
@@ -50,25 +48,25 @@ def main() -> int:
         found[f"{name}: simulated"] = {"hours": round(planned.seconds / 3600, 2),
                                        "busy": round(planned.busy, 4)}  # fmt: skip
     alive: list[float] = []
-    start, end = workers.Worker.__init__, workers.Crew._ended
+    start, end = crew.Worker.__init__, crew.Crew._ended
 
     def started(worker: Any, *args: Any) -> None:
         worker.began = time.monotonic()
         start(worker, *args)
 
-    def ended(crew: Any, worker: Any, *args: Any) -> Iterator[Any]:
+    def ended(whole: Any, worker: Any, *args: Any) -> Iterator[Any]:
         alive.append(time.monotonic() - worker.began)
-        yield from end(crew, worker, *args)
+        yield from end(whole, worker, *args)
 
-    setattr(workers.Worker, "__init__", started)  # noqa: B010
-    setattr(workers.Crew, "_ended", ended)  # noqa: B010
+    setattr(crew.Worker, "__init__", started)  # noqa: B010
+    setattr(crew.Crew, "_ended", ended)  # noqa: B010
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "short.toml"
         path.write_text(PLAN, encoding="utf-8")
         configs = read_plan(path).configs
         planned = schedule(configs, cores)
         began = time.monotonic()
-        results = train_all(configs, Keeping(Path(folder) / "runs"), here_in_order(cores))
+        results = finish(survey(configs, Keeping(Path(folder) / "runs")), here(cores))
         seconds = time.monotonic() - began
     assert all(result.status == "done" for result in results)
     busy = sum(alive) / (cores * seconds)

@@ -41,7 +41,7 @@ from speed_report import (
     show,
 )
 
-from klip.ppo.workers import ENVIRONMENT
+from klip.engine.crew import ENVIRONMENT
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent / ".venv-peers"

@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from klip.cli import adapters, experiments, policies, reports, shapes, sinks, tokens, training
+from klip.cli import adapters, experiments, policies, reports, shapes, sinks, training
 from klip.errors import KlipError
 from klip.runs.files import shown
 
@@ -31,7 +31,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "eval": policies.evaluate,
     "video": policies.video,
     "export": policies.export,
-    "tokens": tokens.tokens,
     "doctor": adapters.doctor,
     "bench": training.bench,
 }

@@ -10,14 +10,14 @@ from rich.table import Table
 
 from klip.cli.common import Json, console, escape, print_json
 from klip.cli.training import follow
+from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.errors import KlipError
-from klip.ppo.advance import CHECKPOINT_EVERY, Keeping
 
 
 def run(
     plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")],
     task: tuple[str, ...] = (),
-    shape: tuple[str, ...] = (),
+    shape: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--arm"])] = (),
     seeds: int | None = None,
     steps: int | None = None,
     out: Path = Path("runs"),
@@ -33,9 +33,9 @@ def run(
     Args:
         plan: name of a shipped plan (`klip plans`), or path of a TOML file
         task: only these tasks
-        shape: only these shapes
+        shape: only these shapes, or these arms of a token plan
         seeds: only the first so many seeds
-        steps: so many environment steps instead of the plan's
+        steps: so many steps, of an environment or completions, instead of the plan's
         out: folder for the runs; on a cluster one that all machines see
         workers: how many processes here; as many as there are cores unless given
         ray: train on the Ray cluster at this address, or on the one this machine belongs to
@@ -45,43 +45,40 @@ def run(
         start_over: begin runs again whose checkpoints are all damaged
 
     """
-    from klip.experiments import read_plan
-    from klip.experiments.local import estimate, here_in_order
-    from klip.ppo.workers import cores_for
+    from klip.engine import read_plan
 
     if ray is not None and workers is not None:
         raise KlipError("--workers is for this machine and --ray for a cluster: give one of them")
+    if ray is not None and len(ray) > 1:
+        raise KlipError(f"--ray {' '.join(ray)}: give one address, or none")
     chosen = read_plan(plan).only(task, shape, seeds, steps)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    if ray is not None:
-        from klip.experiments.cluster import cpus, on_ray
-
-        if len(ray) > 1:
-            raise KlipError(f"--ray {' '.join(ray)}: give one address, or none")
-        runner, cores, where = on_ray(ray[0] if ray else "auto"), cpus(), "of the Ray cluster"
-    else:
-        cores, where = cores_for(workers), "here"
-        runner = here_in_order(cores)
-    screen = console()
-    screen.print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
-    screen.print(escape(estimate(chosen.configs, keeping, cores, where)))
-    if dry_run:
-        return 0
-    return follow(chosen.configs, keeping, runner)
+    console().print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
+    return follow(chosen.configs, keeping, workers, ray, dry_run)
 
 
 def plans(as_json: Json = False) -> None:
     """List the plans that come with Klip."""
-    from klip.experiments import read_plan, shipped_plans
+    from klip.engine import read_plan, shipped_plans
+    from klip.engine.job import label_of
 
-    found = [read_plan(name) for name in shipped_plans()]
+    there = [read_plan(name) for name in shipped_plans()]
+    names = {plan.name: list(dict.fromkeys(map(label_of, plan.configs))) for plan in there}
     if as_json:
-        return print_json({plan.name: {"about": plan.about, "runs": len(plan.configs)}
-                           for plan in found})  # fmt: skip
+        return print_json({
+            plan.name: {
+                "about": plan.about,
+                "runs": len(plan.configs),
+                "kind": plan.configs[0].kind,
+                "names": names[plan.name],
+            }
+            for plan in there
+        })  # fmt: skip
     table = Table(box=None)
-    for column in ("plan", "runs", "tasks", "about"):
-        table.add_column(column, justify="right" if column == "runs" else "left")
-    for plan in found:
+    for column in ("plan", "runs", "tasks", "shapes or arms", "about"):
+        table.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
+    for plan in there:
         tasks = ", ".join(dict.fromkeys(c.task for c in plan.configs))
-        table.add_row(plan.name, str(len(plan.configs)), tasks, plan.about)
+        shown = "; ".join(names[plan.name])
+        table.add_row(plan.name, str(len(plan.configs)), tasks, escape(shown), plan.about)
     console().print(table)

@@ -11,16 +11,19 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from klip.cli.common import Json, console, escape, print_json
+from klip.engine.advance import CHECKPOINT_EVERY, Keeping
+from klip.engine.fields import types_of
 from klip.errors import KlipError
-from klip.ppo.advance import CHECKPOINT_EVERY, Keeping
 from klip.ppo.config import Config
-from klip.ppo.train import Runner
 from klip.runs.files import shown
+
+if TYPE_CHECKING:
+    from klip.engine.job import Job
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
@@ -39,7 +42,7 @@ def _attribute_docs(cls: type) -> dict[str, str]:
 
 def _overrides() -> type:
     """The config's fields as options, each of them optional."""
-    docs, types = _attribute_docs(Config), get_type_hints(Config)
+    docs, types = _attribute_docs(Config), types_of(Config)
     options: list[tuple[str, Any, Any]] = []
     for field in dataclasses.fields(Config):
         if field.name not in ("task", "shape", "seed", "code"):
@@ -79,11 +82,11 @@ def train(
         fields: any field of the config
 
     """
-    from klip.ppo.train import here, plan
+    from klip.ppo.train import plan
 
     given = {k: v for k, v in dataclasses.asdict(fields).items() if v is not None}
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return follow(plan(task, shape, seeds, **given), keeping, here(workers))
+    return follow(plan(task, shape, seeds, **given), keeping, workers)
 
 
 def resume(
@@ -97,7 +100,7 @@ def resume(
     """Go on with every run in a folder that has not ended, exactly where it stopped.
 
     Args:
-        runs: folder that `klip train` wrote, or one run in it
+        runs: folder that `klip train` or `klip run` wrote, or one run in it
         workers: how many processes; as many as there are cores unless given
         checkpoint_every: seconds between checkpoints
         accept_changes: go on though versions or processor changed; recorded in the run
@@ -105,12 +108,10 @@ def resume(
         run_code: go on with runs whose shape or task is somebody's Python code
 
     """
-    from klip.ppo.resume import read_configs
-    from klip.ppo.train import here
+    from klip.engine.resume import read_jobs
 
-    out, configs = read_configs(runs, run_code)
-    keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return follow(configs, keeping, here(workers))
+    out, jobs = read_jobs(runs, run_code)
+    return follow(jobs, Keeping(out, checkpoint_every, accept_changes, start_over), workers)
 
 
 def runs(
@@ -120,42 +121,62 @@ def runs(
     """List the runs in a folder: task, shape, seed, status, progress, return, why one stopped.
 
     Args:
-        folder: folder that `klip train` wrote, or one run in it
+        folder: folder that `klip train` or `klip run` wrote, or one run in it
         as_json: print one JSON object
 
     """
-    from klip.report.listing import list_runs, runs_table
+    from klip.engine.listing import list_runs, runs_table
 
-    found = list_runs(folder)
+    entries = list_runs(folder)
     if as_json:
-        print_json({"runs": found})
+        print_json({"runs": entries})
     else:
         screen = console()
-        screen.print(runs_table(found, folder))
-        for run in found:
+        screen.print(runs_table(entries, folder))
+        for run in entries:
             for note in run["notes"]:
                 screen.print(escape(shown(f"{run['path']}: {note}")), style="yellow")
-    return 1 if any(run["status"] == "damaged" for run in found) else 0
+    return 1 if any(run["status"] == "damaged" for run in entries) else 0
 
 
-def follow(configs: Sequence[Config], keeping: Keeping, runner: Runner) -> int:
-    """Train runs before somebody's eyes; 0 if all are done, 1 if not."""
-    from klip.experiments.schedule import cost
-    from klip.ppo.train import train_all
-    from klip.report.live import Watch, summary
+def follow(
+    jobs: Sequence[Job],
+    keeping: Keeping,
+    workers: int | None = None,
+    ray: Sequence[str] | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Finish what is missing of some jobs before somebody's eyes; 0 if all are done, 1 if not.
 
-    screen = console()
-    with Watch(screen, configs, [cost([c]) for c in configs]) as watch:
+    `ray` is the address of a cluster, or empty for the one that this machine belongs to.
+    """
+    from klip.engine.crew import cores_for
+    from klip.engine.finish import estimate, finish, here, survey
+    from klip.engine.live import Watch, summary
+    from klip.engine.schedule import cost
+
+    if ray is not None:
+        from klip.engine.cluster import cpus, on_ray
+
+        runner, cores, where = on_ray(ray[0] if ray else "auto"), cpus(), "of the Ray cluster"
+    else:
+        runner, cores, where = here(workers), cores_for(workers), "here"
+    screen, found = console(), survey(jobs, keeping)
+    screen.print(escape(estimate(found, cores, where)))
+    if dry_run:
+        return 0
+    watched = list({job.id: job for job in (*found.missing, *found.jobs)}.values())
+    with Watch(screen, watched, [cost([job]) for job in watched]) as watch:
         try:
-            results = train_all(configs, keeping, runner, watch.tell, watch.say)
+            results = finish(found, runner, watch.tell, watch.say)
         except (KeyboardInterrupt, SystemExit):
             watch.say("the same command goes on from here")
             raise
     screen.print(summary(results))
     undone = [r for r in results if r.status != "done"]
     for r in undone:
-        name = f"{r.config.task} {r.config.shape} seed {r.config.seed}"
-        screen.print(f"[bold red]{r.status}[/]: {escape(name)}: {escape(r.reason)}")
+        name = f"{r.config.task} {r.config.names[0]} seed {r.config.seed}"
+        screen.print(f"[bold red]{r.status}[/]: {escape(name)}: {escape(shown(r.reason))}")
     screen.print(f"the runs are in {escape(str(keeping.out))}")
     return 1 if undone else 0
 

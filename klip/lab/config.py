@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Any
+from typing import Any, ClassVar
 
 from klip.errors import KlipError
 from klip.lab.addition import completion_length, prompt_length
+from klip.ppo.config import digest_of_code
 from klip.runs import LONGEST_NAME, config_id
 from klip.shapes import parse
 
@@ -18,6 +18,12 @@ from klip.shapes import parse
 class Warmup:
     """Supervised training on scratchpads with mistakes; all arms of a seed share it."""
 
+    kind: ClassVar[str] = "warm-up"
+    """of job"""
+    task: ClassVar[str] = "addition"
+    """what is learned"""
+    names: ClassVar[tuple[str, ...]] = ("warm-up",)
+    """what its folder is called"""
     seed: int = 0
     digits: int = 2
     """of each number that is added"""
@@ -33,13 +39,21 @@ class Warmup:
     """scratchpads a step"""
     learning_rate: float = 3e-3
     """at its highest: it rises over 100 steps and falls to a fiftieth"""
-    torch: str = version("torch")
-    """on whose version the bits depend"""
+
+    @property
+    def iterations(self) -> int:
+        """A step is an iteration."""
+        return self.steps
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As it lies on disk."""
+        return {"kind": self.kind, "task": self.task, **dataclasses.asdict(self)}
 
     @property
     def id(self) -> str:
         """Equal ids are equal warm-ups."""
-        return config_id(dataclasses.asdict(self))
+        return config_id(self.stored)
 
     @property
     def longest(self) -> int:
@@ -48,9 +62,11 @@ class Warmup:
 
 
 @dataclass(frozen=True)
-class Config:
+class TokenConfig:
     """One run: GRPO from a warm-up with one shape."""
 
+    kind: ClassVar[str] = "tokens"
+    """of job"""
     group: str
     """of arms that are compared with each other"""
     arm: str
@@ -91,15 +107,19 @@ class Config:
         return self.prompts * self.completions
 
     @property
-    def stored(self) -> dict[str, Any]:
-        """As it lies on disk, with the names that every run has there.
+    def task(self) -> str:
+        """What is learned, and from how old completions."""
+        return f"addition-replay{self.replay}" if self.replay else "addition"
 
-        A step is a completion; `envs` and `rollout` are the prompts of an iteration and the
-        completions of each.
-        """
-        task = f"addition-replay{self.replay}" if self.replay else "addition"
-        counts = {"steps": self.iterations * self.batch, "envs": self.prompts}
-        return {**dataclasses.asdict(self), "task": task, **counts, "rollout": self.completions}
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it can be asked for by, within its plan."""
+        return (self.arm, self.shape)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As it lies on disk."""
+        return {"kind": self.kind, "task": self.task, **dataclasses.asdict(self)}
 
     @property
     def id(self) -> str:
@@ -107,13 +127,18 @@ class Config:
         return config_id(self.stored)
 
 
-def check(c: Config) -> None:
+def check(c: TokenConfig) -> None:
     """Raise, naming the field and the value, unless this can be run.
 
-    >>> check(Config("g", "a", "clip", minibatches=7))
+    >>> check(TokenConfig("g", "a", "clip", minibatches=7))
     Traceback (most recent call last):
     klip.errors.KlipError: minibatches=7 must divide the 512 completions of an iteration
     """
+    if c.code != digest_of_code(c.shape):
+        raise KlipError(
+            f"the file of the shape {c.shape} has changed since the run began: bring it back, or "
+            "train anew"
+        )
     shape = parse(c.shape)
     if shape.adapts:
         raise KlipError(
@@ -129,22 +154,30 @@ def check(c: Config) -> None:
         text = getattr(c, name)
         if not text or not text.isprintable() or len(text) > LONGEST_NAME:
             raise KlipError(f"{name}={text!r} must be a line of text")
-    for owner in (c, c.warmup):
-        for field in dataclasses.fields(owner):
-            value = getattr(owner, field.name)
-            least = 0 if field.name in ("seed", "place", "replay", "slip", "forget") else 1e-12
-            if isinstance(value, (int, float)) and not least <= value < math.inf:
-                raise KlipError(
-                    f"{field.name}={value} must be {'0 or more' if not least else 'more than 0'}"
-                )
+    _check_numbers(c)
+    check_warmup(c.warmup)
     if c.batch % c.minibatches:
         raise KlipError(
             f"minibatches={c.minibatches} must divide the {c.batch} completions of an iteration"
         )
     if c.completions < 2:
         raise KlipError("completions=1 leaves every advantage 0: give at least 2 to a prompt")
-    w = c.warmup
+
+
+def check_warmup(w: Warmup) -> None:
+    """Raise, naming the field and the value, unless this warm-up can be run."""
+    _check_numbers(w)
     if w.width % (2 * w.heads):
         raise KlipError(f"width={w.width} must be a multiple of twice the {w.heads} heads")
     if w.slip > 1 or w.forget > 1:
         raise KlipError(f"slip={w.slip} and forget={w.forget} must be probabilities")
+
+
+def _check_numbers(config: TokenConfig | Warmup) -> None:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        least = 0 if field.name in ("seed", "place", "replay", "slip", "forget") else 1e-12
+        if isinstance(value, (int, float)) and not least <= value < math.inf:
+            raise KlipError(
+                f"{field.name}={value} must be {'0 or more' if not least else 'more than 0'}"
+            )

@@ -262,9 +262,7 @@ def _settings(results: Results) -> list[tuple[str, str]]:
         "place",
         "against",
         "task",
-        "envs",
-        "rollout",
-        "steps",
+        "kind",
     }
     configs = [run.config for run in results.study.runs]
     shared = {

@@ -137,14 +137,14 @@ def difference(first: Arm, second: Arm, score: Score = final) -> Estimate | None
 
 
 def read_results(folder: Path) -> Results:
-    """The runs in a folder that `klip tokens run` or `klip tokens pack` wrote."""
+    """The runs in a folder that `klip run` or `klip pack` wrote."""
     study = read_study(folder)
     for run in study.runs:
-        if "arm" not in run.config or "warmup" not in run.config:
-            raise KlipError(f"{folder / run.path} is no run of `klip tokens run`: give its folder")
+        if run.config.get("kind") != "tokens":
+            raise KlipError(f"{folder / run.path} is no run of a token plan: give its folder")
     if not study.runs:
         told = f": {'; '.join(study.trouble)}" if study.trouble else ""
-        raise KlipError(f"there are no runs in {folder}{told}; `klip tokens run PLAN` makes some")
+        raise KlipError(f"there are no runs in {folder}{told}; `klip run scratchpad` makes some")
     if packing.is_packed(folder):
         return Results(study, _read_samples(folder / SAMPLES))
     results = Results(study, {})

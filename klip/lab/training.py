@@ -10,20 +10,31 @@ its weights, its optimiser and its replay buffer, and goes on from them exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from klip.errors import KlipError
+from klip.engine.job import State, Stopped
+from klip.errors import KlipError, NotFinite
 from klip.lab.addition import MARKER, completion_length, problems
-from klip.lab.config import Config
+from klip.lab.config import TokenConfig
 from klip.lab.counting import Tally
 from klip.lab.explaining import explained
-from klip.lab.model import Model, generate, mask_of, score
+from klip.lab.model import generate, mask_of, score
 from klip.lab.samples import Sample
-from klip.lab.warmup import Arrays, encoded, held_out_accuracy, rewards, set_weights, weights_of
+from klip.lab.warmup import (
+    arrays_of,
+    build,
+    check_weights,
+    encoded,
+    held_out_accuracy,
+    restore_into,
+    rewards,
+    set_weights,
+)
 from klip.ppo.random import stream
 from klip.shapes import Context, parse
 from klip.tokens import (
@@ -37,9 +48,10 @@ from klip.tokens import (
 )
 
 Row = dict[str, Any]
+GENTLER = "a smaller learning_rate, fewer epochs or a shape that bounds the multiplier may hold it"
 
 
-class Batch(NamedTuple):
+class Completions(NamedTuple):
     """Completions with all that is known of them; rows of one prompt stand together."""
 
     prompt: Tensor
@@ -53,37 +65,49 @@ class Batch(NamedTuple):
     version: Tensor
     """`[B]`, the iteration that sampled it"""
 
-    def rows(self, index: Tensor) -> Batch:
+    def rows(self, index: Tensor) -> Completions:
         """Some of them."""
-        return Batch(*(part[index] for part in self))
+        return Completions(*(part[index] for part in self))
 
 
-class Seen(NamedTuple):
+class Masks(NamedTuple):
     """Which tokens count, and which are the answer, `[B, T]` each."""
 
     mask: Tensor
     answer: Tensor
 
 
-class Run:
-    """A run between two iterations."""
+class TokenRun:
+    """A run between two iterations; it begins with the arrays of its warm-up."""
 
-    def __init__(self, c: Config, model: Model) -> None:
-        self.config, self.shape, self.model = c, parse(c.shape).initial, model
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=c.learning_rate)
-        self.buffer: list[Batch] = []
+    def __init__(self, c: TokenConfig, warmup: State) -> None:
+        torch.set_num_threads(1)  # the bits depend on it
+        self.config, self.shape, self.model = c, parse(c.shape).initial, build(c.warmup)
+        set_weights(self.model, warmup)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=c.learning_rate)
+        self.buffer: list[Completions] = []
         self.iteration = 0
         self.samples: list[Sample] = []
 
-    def iterate(self) -> Row:
-        """One iteration; raises `KlipError` if a number is not finite any more."""
+    def iterate(self, stop: Callable[[], bool] = lambda: False) -> Row:
+        """One iteration; its row of metrics.
+
+        Raises `NotFinite` if a number is not finite any more, and `Stopped` if `stop` says so; what
+        is in the run then is no whole state.
+        """
+        if stop():
+            raise Stopped
         c, number = self.config, self.iteration
         row: Row = {"iteration": number + 1, "step": (number + 1) * c.batch}
         start = self._held_out(number, 1) if number == 0 else (None, None)
         fresh, told = self._sample()
         self.buffer = [*self.buffer, fresh][-(c.replay + 1) :]
         batch = self._drawn()
-        tally = self._learn(batch)
+        try:
+            tally = self._learn(batch, stop)
+            check_weights(self.model)
+        except NotFinite as error:
+            raise NotFinite(f"{error} ({GENTLER})") from None
         if number + 1 == c.shown:
             self.samples = self._explain(batch)
         self.iteration += 1
@@ -99,7 +123,7 @@ class Run:
 
     # -- the parts of an iteration ------------------------------------------------------------
 
-    def _sample(self) -> tuple[Batch, Row]:
+    def _sample(self) -> tuple[Completions, Row]:
         """New completions of new prompts, scored."""
         c, number, digits = self.config, self.iteration, self.config.warmup.digits
         pairs = problems(stream(c.seed, "prompts", number), c.prompts, digits)
@@ -120,25 +144,27 @@ class Run:
             "silent": float((advantage.view(c.prompts, -1) == 0).all(-1).float().mean()),
         }
         version = torch.full((c.batch,), number)
-        return Batch(asked, made, said.log_prob, advantage, version), told
+        return Completions(asked, made, said.log_prob, advantage, version), told
 
-    def _drawn(self) -> Batch:
+    def _drawn(self) -> Completions:
         """As many groups as were sampled, each from any of the iterations still remembered."""
         c = self.config
         if c.replay == 0:
             return self.buffer[-1]
-        whole = Batch(*(torch.cat(parts) for parts in zip(*self.buffer, strict=True)))
+        whole = Completions(*(torch.cat(parts) for parts in zip(*self.buffer, strict=True)))
         groups = len(self.buffer) * c.prompts
         chosen = stream(c.seed, "replay", self.iteration).permutation(groups)[: c.prompts]
         rows = torch.from_numpy(chosen)[:, None] * c.completions + torch.arange(c.completions)
         return whole.rows(rows.flatten())
 
-    def _learn(self, batch: Batch) -> Tally:
+    def _learn(self, batch: Completions, stop: Callable[[], bool]) -> Tally:
         c, tally, seen = self.config, Tally(self.config.replay), self._seen(batch)
         for epoch in range(c.epochs):
             order = stream(c.seed, "order", self.iteration, epoch).permutation(c.batch)
             for index in torch.from_numpy(order).chunk(c.minibatches):
-                part, own = batch.rows(index), Seen(*(mask[index] for mask in seen))
+                if stop():
+                    raise Stopped
+                part, own = batch.rows(index), Masks(*(mask[index] for mask in seen))
                 loss, diagnostics = self._loss(part, own)
                 self.optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -148,23 +174,23 @@ class Run:
                 tally.add(diagnostics, own.answer)
         return tally
 
-    def _seen(self, batch: Batch) -> Seen:
+    def _seen(self, batch: Completions) -> Masks:
         mask = mask_of(batch.completion)
-        return Seen(mask, after_marker(batch.completion, mask, [(MARKER,)]).mask)
+        return Masks(mask, after_marker(batch.completion, mask, [(MARKER,)]).mask)
 
-    def _loss(self, part: Batch, seen: Seen) -> TokenLoss:
+    def _loss(self, part: Completions, seen: Masks) -> TokenLoss:
         said = score(self.model, part.prompt, part.completion)
         context = self._context(part, seen, said.log_prob)
         return token_loss(
             said.log_prob, part.old_log_prob, part.advantage, seen.mask, self.shape, context
         )
 
-    def _context(self, part: Batch, seen: Seen, log_prob: Tensor) -> Context:
+    def _context(self, part: Completions, seen: Masks, log_prob: Tensor) -> Context:
         position, length = part_position(seen.answer)
         age = ages(part.version, self.iteration)
         return token_context(log_prob, part.old_log_prob, position=position, length=length, age=age)
 
-    def _explain(self, batch: Batch) -> list[Sample]:
+    def _explain(self, batch: Completions) -> list[Sample]:
         """A few of the completions just learned from, token by token."""
         with torch.no_grad():
             diagnostics = self._loss(batch, self._seen(batch)).diagnostics
@@ -179,37 +205,24 @@ class Run:
 
     # -- to and from a checkpoint -------------------------------------------------------------
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> State:
         """All that the next iteration depends on, and the samples."""
-        found = {f"weights/{name}": array for name, array in weights_of(self.model).items()}
-        for name, weight in self.model.named_parameters():
-            for key, value in self.optimiser.state.get(weight, {}).items():
-                found[f"adam/{key}/{name}"] = value.numpy().copy()
+        arrays = arrays_of(self.model, self.optimiser)
         for place, batch in enumerate(self.buffer):
-            found |= {f"buffer/{place}/{k}": v.numpy() for k, v in batch._asdict().items()}
-        found["samples"] = np.frombuffer(Sample.to_json(self.samples), np.uint8)
-        return found
+            arrays |= {f"buffer/{place}/{k}": v.numpy() for k, v in batch._asdict().items()}
+        arrays["samples"] = np.frombuffer(Sample.to_json(self.samples), np.uint8)
+        return arrays
 
-    def restore(self, iteration: int, arrays: Arrays) -> None:
+    def restore(self, iteration: int, arrays: State) -> None:
         """Put a run where its checkpoint says."""
+        restore_into(self.model, self.optimiser, iteration, arrays)
+        places, fields = min(iteration, self.config.replay + 1), Completions._fields
         try:
-            set_weights(self.model, _under("weights/", arrays))
-            for name, weight in self.model.named_parameters() if iteration else ():
-                state = {  # which Adam has from its first step on
-                    key: torch.from_numpy(arrays[f"adam/{key}/{name}"].copy())
-                    for key in ("step", "exp_avg", "exp_avg_sq")
-                }
-                self.optimiser.state[weight] = state
-            places = min(iteration, self.config.replay + 1)
             self.buffer = [
-                Batch(*(torch.from_numpy(arrays[f"buffer/{k}/{f}"].copy()) for f in Batch._fields))
+                Completions(*(torch.from_numpy(arrays[f"buffer/{k}/{f}"].copy()) for f in fields))
                 for k in range(places)
             ]
             self.samples = Sample.from_json(arrays["samples"].tobytes())
         except (KeyError, ValueError, RuntimeError) as error:
             raise KlipError(f"its checkpoint is of another version of Klip: {error}") from None
         self.iteration = iteration
-
-
-def _under(prefix: str, arrays: Arrays) -> Arrays:
-    return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from klip.engine.job import State, Stopped
+from klip.errors import KlipError, NotFinite
 from klip.lab.addition import (
     completion_length,
     decode,
@@ -21,17 +23,8 @@ from klip.lab.addition import (
 from klip.lab.config import Warmup
 from klip.lab.model import Model, Size, generate, mask_of, new_model, score
 from klip.ppo.random import stream
-from klip.runs.checkpoint import Checkpoint, Damaged, read
-from klip.runs.checkpoint import encode as encode_checkpoint
-from klip.runs.files import disk, write_whole
 
 RISE = 100  # steps over which the learning rate rises
-Arrays = dict[str, NDArray[np.generic]]
-
-
-def warmup_path(out: Path, w: Warmup) -> Path:
-    """Where a warm-up's weights lie."""
-    return out / "warm-up" / f"seed-{w.seed}-{w.id}.safetensors"
 
 
 def build(w: Warmup) -> Model:
@@ -39,60 +32,92 @@ def build(w: Warmup) -> Model:
     return new_model(Size(w.layers, w.width, w.heads), w.longest, stream(w.seed, "weights"))
 
 
-def warm_up(w: Warmup, stop: Callable[[], bool] = lambda: False) -> Model | None:
-    """Train a model on scratchpads with mistakes; None if it was asked to stop."""
-    model = build(w)
-    optimiser = torch.optim.Adam(model.parameters(), lr=w.learning_rate, betas=(0.9, 0.95))
-    length = completion_length(w.digits)
-    for step in range(w.steps):
+class WarmupRun:
+    """Trains a model on scratchpads with mistakes; a step is an iteration."""
+
+    def __init__(self, w: Warmup) -> None:
+        torch.set_num_threads(1)  # the bits depend on it
+        self.config, self.model, self.iteration = w, build(w), 0
+        self.optimiser = torch.optim.Adam(
+            self.model.parameters(), lr=w.learning_rate, betas=(0.9, 0.95)
+        )
+
+    def iterate(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """One step; its row has the mean loss of a token."""
         if stop():
-            return None
+            raise Stopped
+        w, step = self.config, self.iteration
         rate = min(1.0, (step + 1) / RISE) * max(0.02, 1 - step / w.steps)
-        optimiser.param_groups[0]["lr"] = w.learning_rate * rate
+        self.optimiser.param_groups[0]["lr"] = w.learning_rate * rate
         chance = stream(w.seed, "warm-up", step)
         pairs = problems(chance, w.batch, w.digits)
         texts = [scratchpad(a, b, w.digits, chance, w.slip, w.forget) for a, b in pairs.tolist()]
+        length = completion_length(w.digits)
         completions = torch.tensor([encode(text.ljust(length, "_")) for text in texts])
-        said = score(model, encoded(pairs), completions)
-        loss = -said.log_prob[mask_of(completions)].mean()
-        optimiser.zero_grad()
+        scored = score(self.model, encoded(pairs), completions)
+        loss = -scored.log_prob[mask_of(completions)].mean()
+        self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    return model
+        self.optimiser.step()
+        check_weights(self.model)
+        self.iteration += 1
+        counts = {"iteration": self.iteration, "step": self.iteration * w.batch}
+        return {**counts, "return_mean": None, "loss": loss.item()}
+
+    def arrays(self) -> State:
+        """Weights and optimiser."""
+        return arrays_of(self.model, self.optimiser)
+
+    def restore(self, iteration: int, arrays: State) -> None:
+        """Go on from a checkpoint."""
+        restore_into(self.model, self.optimiser, iteration, arrays)
+        self.iteration = iteration
 
 
-def save_warmup(path: Path, w: Warmup, model: Model) -> None:
-    """Write the weights in one step, with a checksum."""
-    about = {
-        "task": "warm-up", "shape": "none", "seed": w.seed, "steps": w.steps, "envs": 1,
-        "rollout": 1, "id": w.id,
-    }  # fmt: skip
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    made = Checkpoint(about, w.steps, weights_of(model), status="done")
-    write_whole(path, encode_checkpoint(made))
+def arrays_of(model: Model, optimiser: torch.optim.Optimizer) -> State:
+    """Copies of all weights, `weights/<name>`, and of Adam's state, `adam/<key>/<name>`."""
+    arrays: State = {}
+    for name, weight in model.named_parameters():
+        arrays[f"weights/{name}"] = weight.detach().numpy().copy()
+        for key, value in optimiser.state.get(weight, {}).items():
+            arrays[f"adam/{key}/{name}"] = value.numpy().copy()
+    return arrays
 
 
-def read_warmup(path: Path, w: Warmup) -> Model:
-    """The model of a warm-up that is done."""
-    found = read(path)
-    if found.config.get("id") != w.id:
-        raise Damaged(f"{path} cannot be used: it is of another warm-up; delete it")
-    model = build(w)
-    set_weights(model, dict(found.arrays))
-    return model
+def set_weights(model: Model, arrays: State) -> None:
+    """Put the weights of a checkpoint into a model."""
+    try:
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight.copy_(torch.from_numpy(arrays[f"weights/{name}"]))
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise _other_version(error) from None
 
 
-def weights_of(model: Model) -> Arrays:
-    """All parameters, by name."""
-    return {name: weight.detach().numpy().copy() for name, weight in model.named_parameters()}
+def restore_into(
+    model: Model, optimiser: torch.optim.Optimizer, iteration: int, arrays: State
+) -> None:
+    """Put weights and Adam's state of a checkpoint back; Adam has one from its first step on."""
+    set_weights(model, arrays)
+    try:
+        for name, weight in model.named_parameters() if iteration else ():
+            optimiser.state[weight] = {
+                key: torch.from_numpy(arrays[f"adam/{key}/{name}"].copy())
+                for key in ("step", "exp_avg", "exp_avg_sq")
+            }
+    except KeyError as error:
+        raise _other_version(error) from None
 
 
-def set_weights(model: Model, arrays: Arrays) -> None:
-    """Put parameters back."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.copy_(torch.from_numpy(arrays[name]))
+def _other_version(error: Exception) -> KlipError:
+    return KlipError(f"its checkpoint is of another version of Klip: {error}")
+
+
+def check_weights(model: Model) -> None:
+    """Raise `NotFinite` unless every weight is finite."""
+    for name, weight in model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise NotFinite(f"the weights {name} are not finite after the update")
 
 
 def encoded(pairs: NDArray[np.int64]) -> torch.Tensor:

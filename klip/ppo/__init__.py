@@ -1,6 +1,6 @@
-"""One PPO for every shape: collect, advantages, update, diagnostics; cohorts of runs; workers.
+"""One PPO for every shape: collect, advantages, update, diagnostics; cohorts of runs as jobs.
 
-Knows shapes, theory, tasks and runs; experiments and the commands may import it.
+Knows shapes, theory, tasks, runs and the engine; the lab and the commands may import it.
 """
 
 from klip.ppo.config import Config, config

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from klip.engine.job import State, Stopped
 from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.advantages import Batch, Rollout, preparation
@@ -34,12 +35,6 @@ from klip.shapes import Region, numbers, parse, structure
 from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes
 
 Metrics = dict[str, Any]
-State = dict[str, NDArray[Any]]
-"""Everything that a run's next iteration depends on, by name."""
-
-
-class Stopped(Exception):
-    """Somebody asked to stop; the states from before the iteration are in `Cohort.before`."""
 
 
 @dataclass
@@ -92,7 +87,6 @@ class Cohort:
         self.episode_return = np.zeros((size, envs))
         self.episode_length = np.zeros((size, envs), dtype=np.int64)
         self.observation = self._normalised(self._seen(self.lanes.reset()))
-        self.before: list[tuple[int, State]] = []  # each run's, from before this iteration
         self.seconds = {"collect": 0.0, "learn": 0.0}
 
     def _start(self, c: Config) -> Run:
@@ -108,7 +102,6 @@ class Cohort:
 
         Raises `Stopped` as soon as `stop` says so; nothing of the iteration counts then.
         """
-        self.before = [(run.iteration, self.state(i)) for i, run in enumerate(self.runs)]
         began = time.perf_counter()
         # Numbers that are not finite are looked for, and reported run by run.
         with np.errstate(all="ignore"):
@@ -119,7 +112,14 @@ class Cohort:
         for i, (run, rollout) in enumerate(zip(self.runs, rollouts, strict=True)):
             if stop():
                 raise Stopped
-            rows.append(self.learn(i, rollout) if run.status == "running" else None)
+            row = None
+            if run.status == "running":
+                try:
+                    row = self.learn(i, rollout)
+                except Exception as error:  # a shape is anybody's code, and ours may be wrong
+                    what = f"{type(error).__name__}: {error}"
+                    run.end("failed", f"learning with the shape {run.config.shape} raised {what}")
+            rows.append(row)
         self.seconds["learn"] += time.perf_counter() - collected
         return rows
 
@@ -181,14 +181,10 @@ class Cohort:
             [stream(c.seed, "order", k, e).permutation(c.batch) for e in range(c.epochs)]
         ).astype(np.int32)
         lr = c.lr * (1 - k / c.iterations) if c.anneal else c.lr
-        try:
-            outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
-                run.learner, run.controller, np.array(list(names.values()), np.float32), batch,
-                orders, np.float32(lr), np.float32(k * c.batch),
-            )  # fmt: skip
-        except Exception as error:  # a shape is anybody's code
-            run.end("failed", f"the shape {c.shape} raised {type(error).__name__}: {error}")
-            return None
+        outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
+            run.learner, run.controller, np.array(list(names.values()), np.float32), batch,
+            orders, np.float32(lr), np.float32(k * c.batch),
+        )  # fmt: skip
         row = self._row(i, batch, outcome, lr)
         if int(outcome.trouble) or not_finite(row):
             run.end("diverged", diagnosis(c, k, rollout, batch, outcome, row))
@@ -247,6 +243,10 @@ class Cohort:
         self.episode_return = self.episode_return[rows]
         self.episode_length = self.episode_length[rows]
         self.observation = self.observation[rows]
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        self.lanes.close()
 
     def _between(self) -> dict[str, NDArray[Any]]:
         """What passes from one rollout to the next, `[R, E, ...]` each."""

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from klip.errors import KlipError
 from klip.runs import LONGEST_NAME, config_id
@@ -21,6 +21,8 @@ TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
 class Config:
     """One run: a task, a shape, a seed, and the conventions of PPO."""
 
+    kind: ClassVar[str] = "ppo"
+    """of job"""
     task: str
     """Gymnasium id"""
     shape: str = "clip(eps=0.2)"
@@ -91,7 +93,17 @@ class Config:
     @property
     def id(self) -> str:
         """A hash of everything above: equal ids are equal runs."""
-        return config_id(dataclasses.asdict(self))
+        return config_id(self.stored)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it can be asked for by, within its task."""
+        return (self.shape,)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As it lies on disk."""
+        return dataclasses.asdict(self)
 
 
 # What the paper sets otherwise, task by task; its MuJoCo tasks take the defaults.

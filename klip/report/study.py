@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from klip.engine.job import iterations_of
 from klip.errors import KlipError
 from klip.report.published import PAPER, default_settings, settings_differ
 from klip.runs import Record, final_return, read_run, run_paths
@@ -89,7 +90,7 @@ class Run:
     @property
     def iterations(self) -> int:
         """How many it will have in all."""
-        return int(self.config["steps"] // (self.config["envs"] * self.config["rollout"]))
+        return iterations_of(self.config)
 
     @cached_property
     def final(self) -> float | None:
@@ -255,6 +256,8 @@ def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> St
     for run in _read_all(run_paths(folder), folder, {} if known is None else known, workers):
         if isinstance(run, str):
             trouble.append(run)
+            continue
+        if "shape" not in run.config:  # what others begin with, such as a warm-up
             continue
         twin = found.get(run.id)
         if twin is not None:  # a copy: counted twice it would make intervals too narrow

@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-VERSIONED = ("klip", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
+ALWAYS = ("klip", "numpy")
 
 
 @functools.cache
-def this_machine() -> Mapping[str, str]:
-    """Versions of all that computes, and the processor with its instruction sets."""
-    found = {name: version(name) for name in VERSIONED}
-    return {**found, "python": platform.python_version(), "cpu": _processor()}
+def this_machine(libraries: tuple[str, ...] = ()) -> Mapping[str, str]:
+    """Versions of these packages, of those that every run uses, and the processor.
+
+    The processor is named with its instruction sets, since compiled code depends on them.
+    """
+    versions = {name: version(name) for name in (*ALWAYS, *libraries)}
+    return {**versions, "python": platform.python_version(), "cpu": _processor()}
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

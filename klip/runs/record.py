@@ -45,11 +45,6 @@ class Record:
     notes: Sequence[str]
 
     @property
-    def iterations(self) -> int:
-        """How many it will have in all."""
-        return int(self.config["steps"] // (self.config["envs"] * self.config["rollout"]))
-
-    @property
     def final_return(self) -> float | None:
         """In the paper's definition; of what there is so far."""
         return final_return(self.rows)

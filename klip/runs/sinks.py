@@ -234,15 +234,15 @@ def _sync_one(
 def default_folder(record: Record, to: str) -> Path:
     """Next to the folder of the runs; W&B makes a folder `wandb` there itself."""
     path = record.path.resolve()
-    places = (slug(str(record.config.get("task"))), slug(str(record.config.get("shape"))))
-    usual = path.parts[-3:-1] == places and len(path.parents) > 3
+    usual = path.parts[-3] == slug(str(record.config["task"])) if len(path.parents) > 3 else False
     beside = path.parents[3] if usual else path.parent
     return beside if to == "wandb" else beside / to
 
 
 def title(record: Record) -> str:
     """A run in a few words."""
-    return f"{record.config.get('shape')} seed {record.config.get('seed')}"
+    names = (record.config.get(name) for name in ("arm", "shape", "kind"))
+    return f"{next(filter(None, names), '')} seed {record.config.get('seed')}"
 
 
 def _mark(path: Path) -> tuple[bool, tuple[Any, ...]]:

@@ -49,7 +49,8 @@ def folder_of(out: Path, task: str, shape: str, seed: int, id: str) -> Path:
 class RunFolder:
     """A run that this process trains: locked, mended where needed, ready to go on.
 
-    `checkpoint` is where it stands (None: at the beginning), `notes` say what had to be mended.
+    `libraries` are the packages whose versions its bits depend on. `checkpoint` is where it stands
+    (None: at the beginning), `notes` say what had to be mended.
     """
 
     def __init__(
@@ -57,10 +58,12 @@ class RunFolder:
         path: Path,
         config: Mapping[str, Any],
         *,
+        libraries: tuple[str, ...] = (),
         accept_changes: bool = False,
         start_over: bool = False,
     ) -> None:
         self.path, self.config = path, json.loads(json.dumps(config))
+        self._machine = this_machine(libraries)
         self.notes: list[str] = []
         with disk(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -159,7 +162,7 @@ class RunFolder:
         self, accept_changes: bool
     ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
         """On which machines the run was trained, and its history; this machine included."""
-        now = this_machine()
+        now = self._machine
         if self.checkpoint is None:
             return ({"since": 0, **now},), tuple(self.notes)
         machines, history = self.checkpoint.machines, self.checkpoint.history

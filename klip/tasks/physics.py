@@ -5,6 +5,7 @@ The order of the floating-point operations is Gymnasium's throughout, since the 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,8 +64,9 @@ def load_model(xml: str) -> mujoco.MjModel:
     return model
 
 
+@functools.cache
 def describe_robot(task: str, limit: int | None) -> TaskSpec:
-    """The sizes of a MuJoCo task, from its model alone."""
+    """The sizes of a MuJoCo task, from its model alone, which is compiled for it once."""
     model = load_model(ROBOTS[task].xml)
     return TaskSpec(task, _observation_size(ROBOTS[task], model), _bounds(model), limit)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from klip.errors import KlipError
+from klip.errors import KlipError, NotFinite
 from klip.shapes import Clip, Context, Gate, Penalty, Shape, check_needs
 from klip.shapes.backend import cast
 from klip.shapes.context import NO_CONTEXT
@@ -309,8 +309,8 @@ def _refuse(batch: _Batch, m: Tensor) -> None:
         bad = (batch.active & ~torch.isfinite(value)).nonzero()
         if len(bad):
             row, place = (int(i) for i in bad[0])
-            raise KlipError(
+            raise NotFinite(
                 f"{name} is not finite at sequence {row}, token {place} ({len(bad)} tokens in "
                 "all): mask them, or pass nonfinite='drop' to leave them out"
             )
-    raise KlipError("the value of the loss is not finite although every multiplier is")
+    raise NotFinite("the value of the loss is not finite although every multiplier is")

@@ -24,6 +24,7 @@ METHODS = {("torch", "load"), ("yaml", "load"), ("yaml", "unsafe_load"), ("np", 
            ("numpy", "load"), ("pd", "read_pickle"), ("os", "system"), ("os", "popen")}  # fmt: skip
 IMPORTS = {"import_module", "exec_module", "spec_from_file_location", "module_from_spec"}
 MAY_IMPORT = {
+    "engine/job.py": "a kind of job, each in a module that is written there",
     "__init__.py": "Klip's own names, each from a module that is written there",
     "shapes/names.py": "a user's own shape, which they name on the command line",
     "tasks/lookup.py": "a user's own environment, module:Id, likewise",

@@ -5,15 +5,16 @@ import dataclasses
 import pytest
 import torch
 
-from klip.lab.config import Config, Warmup
-from klip.lab.running import Keeping, train
-from klip.lab.warmup import save_warmup, warm_up, warmup_path
+from klip.engine import read_plan
+from klip.engine.advance import Keeping, advance
+from klip.lab.config import TokenConfig, Warmup
 
 TINY = Warmup(
     digits=1, slip=0.2, layers=1, width=32, heads=2, steps=250, batch=64, learning_rate=1e-2
 )
 PLAN = """
 about = "Tiny."
+kind = "tokens"
 seeds = 2
 
 [config]
@@ -27,7 +28,7 @@ evaluate_every = 2
 held_out = 8
 shown = 2
 
-[warmup]
+[config.warmup]
 digits = 1
 slip = 0.2
 layers = 1
@@ -37,8 +38,8 @@ steps = 250
 batch = 64
 learning_rate = 1e-2
 
-[[groups]]
-name = "position"
+[[runs]]
+group = "position"
 arms = [
     { name = "plain clip", shape = "clip(eps=0.1)" },
     { name = "sharp <answer>", shape = "clip(eps=from-end(tail=0.05, body=0.2, count=1))", \
@@ -46,8 +47,8 @@ against = "wide clip" },
     { name = "wide clip", shape = "clip(eps=0.3)" },
 ]
 
-[[groups]]
-name = "age"
+[[runs]]
+group = "age"
 config = { replay = 3 }
 arms = [
     { name = "constant epsilon", shape = "clip(eps=0.1)" },
@@ -66,8 +67,21 @@ def home(tmp_path_factory, one_thread):
     """A folder with the warm-ups of seeds 0 and 1."""
     out = tmp_path_factory.mktemp("lab")
     for seed in (0, 1):
-        w = dataclasses.replace(TINY, seed=seed)
-        save_warmup(warmup_path(out, w), w, warm_up(w))
+        assert train(dataclasses.replace(TINY, seed=seed), out).status == "done"
+    return out
+
+
+def train(job, out, stop=lambda: False, **keeping):
+    """Train a job in this process; the last that was heard of it."""
+    told = []
+    advance([job], Keeping(out, **keeping), told.append, stop)
+    return told[-1]
+
+
+def begun(home, out):
+    """A folder in which the warm-ups of `home` are done."""
+    (out / "addition").mkdir(parents=True)
+    (out / "addition" / "warm-up").symlink_to(home / "addition" / "warm-up")
     return out
 
 
@@ -81,10 +95,8 @@ def plan_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def trained(home, plan_file):
     """The folder with all runs of the tiny plan, done."""
-    from klip.lab.plan import read_plan
-
     for c in read_plan(plan_file).configs:
-        assert train(c, Keeping(home)).status == "done"
+        assert train(c, home).status == "done"
     return home
 
 
@@ -94,4 +106,4 @@ def tiny(shape="clip(eps=0.1)", **fields):
         iterations=6, prompts=8, completions=4, epochs=3, minibatches=2, learning_rate=3e-3,
         evaluate_every=2, held_out=8, shown=2, warmup=TINY,
     )  # fmt: skip
-    return Config("group", "arm", shape, **{**usual, **fields})
+    return TokenConfig("group", "arm", shape, **{**usual, **fields})

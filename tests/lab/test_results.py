@@ -139,7 +139,7 @@ def test_a_run_that_lost_its_checkpoint_is_said_on_the_page(copy):
 def test_folders_of_something_else_are_refused(tmp_path):
     with pytest.raises(KlipError, match="there is no folder"):
         read_results(tmp_path / "nothing")
-    with pytest.raises(KlipError, match="klip tokens run PLAN"):
+    with pytest.raises(KlipError, match="klip run scratchpad"):
         read_results(tmp_path)
 
 

@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from klip.lab.running import Keeping, train
-from klip.lab.training import Run
-from klip.lab.warmup import read_warmup, warmup_path
+from klip.engine.advance import Keeping
+from klip.engine.job import Stopped
+from klip.errors import NotFinite
+from klip.lab.training import TokenRun
 from klip.runs import read_run
 
-from .conftest import tiny
+from .conftest import begun, tiny, train
 
 
 def start(home, c):
-    return Run(c, read_warmup(warmup_path(home, c.warmup), c.warmup))
+    return TokenRun(c, dict(read_run(Keeping(home).path(c.warmup)).arrays))
 
 
 def rows_of(home, c, count=None):
@@ -67,31 +68,103 @@ def test_all_arms_of_a_seed_see_the_same_prompts_and_dice(home):
     assert other["entropy"] != first[0]["entropy"]
 
 
+def after(calls):
+    """Asks to stop at the n-th look."""
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
 @pytest.mark.parametrize("replay", [0, 3])
-def test_a_run_goes_on_from_its_checkpoint_to_the_same_bytes(home, tmp_path, replay):
+def test_stopped_anywhere_a_run_goes_on_to_the_same_bytes(home, tmp_path, replay):
+    """Between iterations and in the middle of their updates, again and again."""
     c = tiny(replay=replay)
-    copy = tmp_path / "stopped"
-    for out in (tmp_path / "whole", copy):
-        out.mkdir()
-        (out / "warm-up").symlink_to(home / "warm-up")
-    assert train(c, Keeping(tmp_path / "whole")).status == "done"
-    for _ in range(c.iterations):  # one iteration at a time, each in a run begun anew
-        calls = iter([False, True])
-        train(c, Keeping(copy), lambda calls=calls: next(calls))
-    assert train(c, Keeping(copy)).status == "done"
-    one, two = (read_run(Keeping(out).path(c)) for out in (tmp_path / "whole", copy))
+    whole, cut = (begun(home, tmp_path / name) for name in ("whole", "cut"))
+    assert train(c, whole).status == "done"
+    lives, last = 0, ""
+    while last != "done":
+        last = train(c, cut, after(9 + lives % 3)).status  # an iteration looks seven times
+        assert last in ("done", "stopped")
+        lives += 1
+    assert lives >= c.iterations - 1
+    one, two = (read_run(Keeping(out).path(c)) for out in (whole, cut))
     assert one.digest() == two.digest()
     metrics = [(record.path / "metrics.jsonl").read_bytes() for record in (one, two)]
     assert metrics[0] == metrics[1]
+    assert set(one.machines[0]) == {"since", "klip", "numpy", "torch", "python", "cpu"}
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(one[k].tobytes() == two[k].tobytes() for k in one)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (NotFinite("log_prob is not finite"), "diverged", "log_prob is not finite"),
+        (ZeroDivisionError("by zero\nor so"), "failed", "ZeroDivisionError: by zero or so"),
+    ],
+)
+def test_trouble_costs_no_state(home, tmp_path, monkeypatch, error, status, said):
+    """In the middle of the second iteration, after two of its updates: the run stays before it."""
+    c, loss, calls = tiny(shown=99), TokenRun._loss, []
+
+    def late(run, part, seen):
+        calls.extend([run.iteration] * (run.iteration == 1))
+        if len(calls) == 3:
+            raise error
+        return loss(run, part, seen)
+
+    out = begun(home, tmp_path / "runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenRun, "_loss", late)
+        news = train(c, out)
+    assert news.status == status
+    assert said in news.reason
+    assert "in iteration 2 of 6" in news.reason
+    assert "\n" not in news.reason
+    record = read_run(Keeping(out).path(c))
+    assert (record.status, record.iteration, len(record.rows)) == (status, 1, 1)
+    whole = start(home, c)
+    whole.iterate()
+    assert same(dict(record.arrays), whole.arrays())
+    assert train(c, out).status == ("done" if status == "failed" else "diverged")
+
+
+def test_a_shape_that_raises_says_so_in_a_line(home, tmp_path):
+    file = tmp_path / "raises.py"
+    file.write_text(
+        "from klip.shapes import Shape\n"
+        "class Raises(Shape):\n"
+        "    def multiplier(self, log_ratio, advantage, context):\n"
+        "        raise ZeroDivisionError('by zero')\n"
+    )
+    news = train(tiny(f"{file}:Raises"), begun(home, tmp_path / "runs"))
+    assert (news.status, news.saved) == ("failed", 0)
+    assert news.reason == "ZeroDivisionError: by zero, in iteration 1 of 6"
 
 
 def test_a_diverged_run_says_so_and_is_not_repeated(home, tmp_path):
-    (tmp_path / "warm-up").symlink_to(home / "warm-up")
-    c = tiny("is", learning_rate=1e30)
-    news = train(c, Keeping(tmp_path))
+    c, out = tiny("is", learning_rate=1e30), begun(home, tmp_path / "runs")
+    news = train(c, out)
     assert news.status == "diverged"
     assert "not finite" in news.reason
-    assert train(c, Keeping(tmp_path)).status == "diverged"
+    assert "nothing of it was applied" in news.reason
+    record = read_run(Keeping(out).path(c))
+    assert record.iteration == 0
+    assert same(dict(record.arrays), start(home, c).arrays())
+    assert train(c, out).status == "diverged"
+
+
+def test_without_its_warm_up_a_run_says_what_it_needs(tmp_path):
+    news = train(tiny(), tmp_path)
+    assert news.status == "stopped"
+    assert "it needs the warm-up of seed 0, which is not there" in news.reason
+
+
+def test_asked_to_stop_it_stops_between_two_updates(home):
+    run = start(home, tiny())
+    with pytest.raises(Stopped):
+        run.iterate(after(3))
 
 
 def test_sample_completions_explain_their_tokens(home):

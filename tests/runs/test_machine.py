@@ -13,11 +13,12 @@ from klip.runs.machine import differences, this_machine
 
 
 def test_this_machine():
-    found = this_machine()
+    found = this_machine(("jax", "mujoco"))
     assert found["jax"] == jax.__version__
     assert found["numpy"] == np.__version__
     assert found["python"] == platform.python_version()
-    assert set(machine.VERSIONED) < set(found)
+    assert set(found) == {*machine.ALWAYS, "jax", "mujoco", "python", "cpu"}
+    assert set(this_machine()) == {*machine.ALWAYS, "python", "cpu"}
     assert all(isinstance(value, str) and value for value in found.values())
     assert json.loads(json.dumps(found)) == found
 

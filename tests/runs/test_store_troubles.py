@@ -28,11 +28,11 @@ def test_other_versions_are_refused(tmp_path, monkeypatch):
     here = klip.runs.store.this_machine()
     with monkeypatch.context() as patch:
         other = {**here, "jax": "99.1", "cpu": "abacus\x1b"}
-        patch.setattr(klip.runs.store, "this_machine", lambda: other)
+        patch.setattr(klip.runs.store, "this_machine", lambda libraries: other)
         with pytest.raises(ChangedMachine, match="--accept-changes") as caught:
             opened(path)
     message = str(caught.value)
-    assert f"jax {here['jax']} -> 99.1" in message
+    assert "jax none -> 99.1" in message
     assert "abacus" in message
     assert "numpy" not in message
     assert message.isprintable()
@@ -47,7 +47,7 @@ def test_other_versions_are_accepted_and_recorded(tmp_path, monkeypatch):
     path = make(tmp_path)
     here = dict(klip.runs.store.this_machine())
     other = {**here, "jax": "99.1"}
-    monkeypatch.setattr(klip.runs.store, "this_machine", lambda: other)
+    monkeypatch.setattr(klip.runs.store, "this_machine", lambda libraries: other)
     folder = opened(path, accept_changes=True)
     check(folder, 4)
     (note,) = folder.notes
@@ -67,7 +67,7 @@ def test_other_versions_are_accepted_and_recorded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("status", ["done", "diverged"])
 def test_a_finished_run_is_read_under_any_versions(tmp_path, monkeypatch, status):
     path = make(tmp_path, until=4, status=status, reason="why")
-    monkeypatch.setattr(klip.runs.store, "this_machine", lambda: {"jax": "99.1"})
+    monkeypatch.setattr(klip.runs.store, "this_machine", lambda libraries: {"jax": "99.1"})
     folder = opened(path)
     assert folder.ended
     assert folder.notes == []
@@ -89,7 +89,7 @@ def test_damage_found_under_other_versions_is_not_forgotten(tmp_path, monkeypatc
     path = make(tmp_path)
     flip(path / NEWEST)
     with monkeypatch.context() as patch:
-        patch.setattr(klip.runs.store, "this_machine", lambda: {"jax": "99.1"})
+        patch.setattr(klip.runs.store, "this_machine", lambda libraries: {"jax": "99.1"})
         with pytest.raises(ChangedMachine):
             opened(path)
     folder = opened(path)

@@ -1,0 +1,83 @@
+"""A group of one: for kinds of job whose runs share no computation with others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from klip.engine.job import Job, State, Stopped
+from klip.errors import NotFinite
+
+
+class Trainer(Protocol):
+    """One run in training."""
+
+    def iterate(self, stop: Callable[[], bool]) -> dict[str, Any]:
+        """Do one iteration, and return its row of metrics.
+
+        Raises `NotFinite` where a number is not, `Stopped` where it was asked to stop.
+        """
+
+    def arrays(self) -> State:
+        """All that the next iteration depends on, which it does not change in place."""
+
+    def restore(self, iteration: int, arrays: State) -> None:
+        """Go on from there; raises `KlipError` if that is not possible."""
+
+
+class Alone:
+    """A trainer as a group. What goes wrong in an iteration ends the run as it was before it."""
+
+    def __init__(self, job: Job, trainer: Trainer) -> None:
+        self.job, self.trainer = job, trainer
+        self.iteration, self.status, self.reason = 0, "running", ""
+
+    @property
+    def runs(self) -> Sequence[Alone]:
+        """Itself."""
+        return (self,)
+
+    def iterate(self, stop: Callable[[], bool]) -> list[dict[str, Any] | None]:
+        """Its row, or None where it could not be made; then `status` and `reason` say why."""
+        where = f"in iteration {self.iteration + 1} of {self.job.iterations}"
+        try:
+            row = self.trainer.iterate(stop)
+            _check(row)
+        except Stopped:
+            raise
+        except NotFinite as error:
+            self.status, self.reason = "diverged", f"{error}, {where}; nothing of it was applied"
+            return [None]
+        except Exception as error:  # a shape is anybody's code, and ours may be wrong
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            self.status, self.reason = "failed", f"{text}, {where}"
+            return [None]
+        self.iteration += 1
+        if self.iteration == self.job.iterations:
+            self.status = "done"
+        return [row]
+
+    def state(self, i: int) -> State:
+        """The trainer's arrays."""
+        return self.trainer.arrays()
+
+    def restore(self, i: int, iteration: int, state: State) -> None:
+        """Go on from there."""
+        self.trainer.restore(iteration, state)
+        self.iteration = iteration
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """There is nobody to drop."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _check(row: dict[str, Any]) -> None:
+    """Raise `NotFinite` for a row with a number that is not finite, naming it."""
+    for name, value in row.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            raise NotFinite(f"the metric {name} is not finite") from None

@@ -1,0 +1,174 @@
+"""The same groups as Ray tasks: one CPU each, on however many machines, runs on shared storage.
+
+A task that is lost with its machine is started again by Ray on another, and goes on from the
+checkpoints. How runs stand is read from their folders, so nothing else needs to survive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from klip.engine.advance import Keeping, Progress, advance
+from klip.engine.crew import ENVIRONMENT
+from klip.engine.finish import Runner
+from klip.engine.job import Job, kind_of, read_job
+from klip.engine.schedule import schedule
+from klip.errors import KlipError
+from klip.runs.store import METRICS
+
+RETRIES = 20  # how often Ray starts a task again whose process or machine was lost
+PATIENCE = 120.0  # seconds to wait for the lock of a process that is going down with its machine
+EVERY = 1.0  # seconds between looks at the folders
+
+
+def on_ray(address: str) -> Runner:
+    """A runner on a Ray cluster; `auto` is the one that this machine belongs to."""
+    ray = _ray()
+    try:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise KlipError(
+            f"there is no Ray cluster at {address} ({str(error).splitlines()[0]}): start one with "
+            "`ray start --head`, or give its address"
+        ) from None
+    return run_on_ray
+
+
+def cpus() -> int:
+    """How many CPUs the cluster has."""
+    return max(1, int(_ray().cluster_resources().get("CPU", 1)))
+
+
+def run_on_ray(
+    jobs: Sequence[Job], keeping: Keeping, stop: Callable[[], bool]
+) -> Iterator[Progress]:
+    """Train jobs on the cluster, and say how each run goes on."""
+    ray = _ray()
+    keeping = replace(keeping, out=keeping.out.resolve())
+    halt = keeping.out / f".stop-{uuid.uuid4().hex}"
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(train_group)
+    waiting: dict[Any, Sequence[Job]] = {}
+    by_run: dict[str, Any] = {}
+    for group in schedule(jobs, cpus()).groups:  # what others need comes before them
+        needs = {n.id for job in group for n in kind_of(job.kind).needs(job)}
+        first = [by_run[run] for run in needs if run in by_run]  # Ray waits for these
+        text = json.dumps([job.stored for job in group])
+        made = task.remote(text, keeping.text, str(halt), *first)
+        waiting[made] = group
+        by_run |= {job.id: made for job in group}
+    tails = {job.id: Tail(keeping.path(job) / METRICS, job) for job in jobs}
+    try:
+        while waiting:
+            ready, _ = ray.wait(list(waiting), timeout=EVERY)
+            if stop():
+                _touch(halt)
+            for job in [job for group in waiting.values() for job in group]:
+                if row := tails[job.id].latest():
+                    yield Progress(job.id, "running", row)
+            for done in ready:
+                yield from _outcome(ray, done, waiting.pop(done))
+    finally:
+        for left in waiting:
+            ray.cancel(left, force=True)
+        halt.unlink(missing_ok=True)
+
+
+def train_group(jobs: str, keeping: str, halt: str, *needed: str) -> str:
+    """What a task does: as a worker, in a process of Ray's; the last news of each run.
+
+    What the tasks that it needs returned is not looked at: the folders say how those runs stand.
+    """
+    os.environ.update(ENVIRONMENT)  # before JAX or PyTorch is imported
+    kept, stop = Keeping.read(keeping), Halt(Path(halt))
+    runs = {job.id: job for job in map(read_job, json.loads(jobs))}
+    latest: dict[str, Progress] = {}
+    until = time.monotonic() + PATIENCE
+    while True:
+        busy = [job for run, job in runs.items() if run not in latest or _is_busy(latest[run])]
+        advance(busy, kept, lambda news: latest.update({news.run: news}), stop)
+        if not any(map(_is_busy, latest.values())) or stop() or time.monotonic() > until:
+            return json.dumps(list(latest.values()))
+        time.sleep(2.0)
+
+
+def _is_busy(news: Progress) -> bool:
+    return news.status == "busy"
+
+
+class Halt:
+    """Whether a file is there that asks all tasks to stop; looks at most once a second."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.asked, self.next = path, False, 0.0
+
+    def __call__(self) -> bool:
+        if not self.asked and time.monotonic() >= self.next:
+            self.asked, self.next = self.path.exists(), time.monotonic() + 1.0
+        return self.asked
+
+
+class Tail:
+    """The last row of a metrics file that somebody else writes."""
+
+    def __init__(self, path: Path, job: Job) -> None:
+        self.path, self.size = path, 0
+        self.keys = kind_of(job.kind).brief
+        self.step, self.seen = 0, time.monotonic()
+
+    def latest(self) -> dict[str, Any]:
+        """Its last whole row, in brief, if there is a new one."""
+        try:
+            size = self.path.stat().st_size
+            if size == self.size:
+                return {}
+            with self.path.open("rb") as file:
+                file.seek(max(0, size - 65536))
+                lines = file.read().split(b"\n")
+            row = json.loads(lines[-2])
+        except (OSError, ValueError, IndexError):
+            return {}
+        now = time.monotonic()
+        brief = {key: row[key] for key in self.keys if key in row}
+        brief["speed"] = max(row["step"] - self.step, 0) / max(now - self.seen, 1e-9)
+        self.size, self.step, self.seen = size, row["step"], now
+        return brief
+
+
+def _outcome(ray: Any, task: Any, group: Sequence[Job]) -> Iterator[Progress]:
+    """How a task's runs stand at its end."""
+    try:
+        for news in json.loads(ray.get(task)):
+            yield Progress(*news)
+    except ray.exceptions.RayError as error:
+        reason = f"its Ray task was lost: {str(error).splitlines()[0]}"
+        for job in group:
+            yield Progress(job.id, "stopped", reason=reason)
+
+
+def _knock(address: str) -> None:
+    """Raise at once if nobody is there: Ray itself would go on trying."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise KlipError('--ray needs Ray: pip install "klip[ray]"') from None
+    return ray

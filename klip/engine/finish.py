@@ -1,0 +1,158 @@
+"""Jobs to their end: look at what is there, say how long the rest takes, and train it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from klip.engine.advance import Keeping, Progress
+from klip.engine.crew import cores_for, run_here
+from klip.engine.interruption import Interruption
+from klip.engine.job import Job, kind_of, with_needs
+from klip.engine.schedule import schedule
+from klip.errors import KlipError
+from klip.runs import Damaged, read_run
+
+Listener = Callable[[Progress], None]
+Runner = Callable[[Sequence[Job], Keeping, Callable[[], bool]], Iterator[Progress]]
+"""Trains jobs, says how each goes on, and ends early when asked to stop."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one run stands, and where it lies."""
+
+    config: Job
+    path: Path
+    status: str
+    """done, diverged or failed; stopped, busy, damaged or changed if it could not be trained now"""
+    reason: str
+    """why it is not done"""
+    final_return: float | None
+    """mean over the last tenth of the steps, in the paper's definition"""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is there of some jobs, and what is missing."""
+
+    jobs: tuple[Job, ...]
+    """those that were asked for"""
+    keeping: Keeping
+    ended: Mapping[str, Result]
+    """by id: those that have ended, with all their files as they were written"""
+    missing: tuple[Job, ...]
+    """those that have not, and those not ended that they need, before them"""
+
+
+def survey(jobs: Sequence[Job], keeping: Keeping) -> Survey:
+    """Look at the folders of jobs, and of those that the missing ones need."""
+    if not keeping.every >= 0:
+        raise KlipError(f"checkpoint_every={keeping.every:g} must be 0 seconds or more")
+    ended = _ended(jobs, keeping)
+    asked = {job.id for job in jobs}
+    missing = with_needs([job for job in jobs if job.id not in ended])
+    ended |= _ended([job for job in missing if job.id not in asked], keeping)
+    left = tuple(job for job in missing if job.id not in ended)
+    return Survey(tuple(jobs), keeping, ended, left)
+
+
+def here(workers: int | None = None) -> Runner:
+    """On this machine, on all cores or some, longest groups first."""
+    cores = cores_for(workers)
+    return lambda jobs, keeping, stop: run_here(schedule(jobs, cores).groups, keeping, stop, cores)
+
+
+def finish(
+    found: Survey,
+    runner: Runner,
+    progress: Listener = lambda news: None,
+    said: Callable[[str], None] = lambda text: None,
+) -> list[Result]:
+    """Train what is missing; how each job that was asked for stands then, in their order.
+
+    Ctrl-C and SIGTERM save all runs and are raised then.
+    """
+    _check_installed({job.kind for job in found.missing})
+    for job in found.jobs:
+        if (result := found.ended.get(job.id)) is not None:
+            row = {"iteration": job.iterations, "step": job.iterations * job.batch}
+            progress(Progress(job.id, result.status, row, result.reason, saved=job.iterations))
+    latest: dict[str, Progress] = {}
+    with Interruption(said) as stop:
+        for news in runner(found.missing, found.keeping, stop):
+            latest[news.run] = news
+            progress(news)
+    return [
+        found.ended.get(job.id) or _result(job, found.keeping, latest[job.id]) for job in found.jobs
+    ]
+
+
+def estimate(found: Survey, cores: int, where: str) -> str:
+    """What is missing of some runs, and how long it will take, in a sentence or two."""
+    asked = {job.id for job in found.jobs}
+    missing = [job for job in found.missing if job.id in asked]
+    if not missing:
+        return f"all {len(found.jobs)} runs have ended"
+    more = len(found.missing) - len(missing)
+    needed = f" and {more} that they need" if more else ""
+    steps = sum(job.iterations * job.batch for job in missing)
+    planned = schedule(found.missing, cores)
+    machines = f"{cores} core{'s' if cores > 1 else ''} {where}"
+    text = (
+        f"{len(missing)} of {len(found.jobs)} runs are missing{needed}, {steps / 1e6:.1f} million "
+        f"steps: about {duration(planned.seconds)} on {machines}, {planned.busy:.0%} of it busy"
+    )
+    if planned.guessed:
+        text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(42), duration(160), duration(9000)
+    ('42 s', '3 min', '2 h 30 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _check_installed(kinds: set[str]) -> None:
+    """Raise, before anything starts, where a library that jobs compute with is missing."""
+    for name in sorted({name for kind in kinds for name in kind_of(kind).libraries}):
+        try:
+            version(name)
+        except PackageNotFoundError:
+            raise KlipError(
+                f"these runs need {name}, which is not installed: pip install 'klip[{name}]'"
+            ) from None
+
+
+def _ended(jobs: Sequence[Job], keeping: Keeping) -> dict[str, Result]:
+    """Those jobs that have ended, with all their files as they were written."""
+    results: dict[str, Result] = {}
+    for job in jobs:
+        path = keeping.path(job)
+        try:
+            record = read_run(path) if path.is_dir() else None
+        except Damaged:
+            continue
+        if record and record.status in ("done", "diverged") and not record.notes:
+            final = record.final_return
+            results[job.id] = Result(job, path, record.status, record.reason, final)
+    return results
+
+
+def _result(job: Job, keeping: Keeping, news: Progress) -> Result:
+    """How a run stands after what was last heard of it."""
+    path = keeping.path(job)
+    try:
+        value = read_run(path).final_return
+    except KlipError:  # why it could not be trained is in the news
+        value = None
+    return Result(job, path, news.status, news.reason, value)

@@ -1,0 +1,179 @@
+"""Training as it happens: a live table in a terminal, plain lines elsewhere, a summary after."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from klip.engine.advance import Progress
+from klip.engine.finish import Result
+from klip.engine.job import Job, label_of
+
+LINE_EVERY = 5.0  # seconds between plain lines
+MANY = 24  # runs beyond which a table has a line for each task and shape
+MEANS = ("step", "return_mean", "kill", "kl")
+"""what is shown of a row, besides its speed"""
+
+
+class Watch:
+    """Follows jobs by their ids; `costs` are the seconds that each is expected to take."""
+
+    def __init__(self, console: Console, jobs: Sequence[Job], costs: Sequence[float]) -> None:
+        self.console = console
+        several = len({job.task for job in jobs}) > 1
+        self.groups = {
+            job.id: f"{job.task} {label_of(job)}" if several else label_of(job) for job in jobs
+        }
+        self.labels = {job.id: f"{self.groups[job.id]} seed {job.seed}" for job in jobs}
+        self.iterations = {job.id: job.iterations for job in jobs}
+        self.costs = {job.id: cost for job, cost in zip(jobs, costs, strict=True)}
+        self.rows: dict[str, dict[str, Any]] = {job.id: {} for job in jobs}
+        self.status = {job.id: "waiting" for job in jobs}
+        self.began = self.printed = time.monotonic()
+        self.before = 0.0  # the share that was done before it began
+        self.live = Live(console=console, refresh_per_second=2) if console.is_terminal else None
+
+    def __enter__(self) -> Watch:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live:
+            self.live.stop()
+
+    def tell(self, news: Progress) -> None:
+        """Take in what is new about a run."""
+        first = not self.rows[news.run]
+        self.status[news.run] = news.status
+        self.rows[news.run] |= news.row
+        if first:
+            self.before += self._share(news.run)
+        for note in news.notes:
+            self.say(f"{self.labels[news.run]}: {note}")
+        if self.live:
+            self.live.update(self.table())
+        elif time.monotonic() - self.printed > LINE_EVERY:
+            self.printed = time.monotonic()
+            self.console.print(self.line())
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.console.print(text, markup=False, highlight=False)
+
+    def _share(self, run: str) -> float:
+        """What a run has done so far, as a share of everything."""
+        part = self.rows[run].get("iteration", 0) / self.iterations[run]
+        return float(part * self.costs[run] / sum(self.costs.values()))
+
+    def done(self) -> float:
+        """The share of all work that is done."""
+        return sum(map(self._share, self.rows))
+
+    def left(self) -> str:
+        """How long the rest will take, at the pace so far."""
+        share = self.done()
+        if share <= self.before:
+            return "-"
+        pace = (share - self.before) / (time.monotonic() - self.began)
+        seconds = (1 - share) / pace
+        hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
+        return f"{hours}:{minutes:02d}:{int(seconds % 60):02d}"
+
+    def speed(self) -> float:
+        """Steps per second of all running runs together."""
+        running = (run for run, status in self.status.items() if status == "running")
+        return float(sum(self.rows[run].get("speed", 0.0) for run in running))
+
+    def line(self) -> str:
+        """The state of things in one line."""
+        ended = sum(status not in ("waiting", "running") for status in self.status.values())
+        mean = number(_mean(list(self.rows.values())).get("return_mean"))
+        return (
+            f"{self.done():4.0%}  {ended}/{len(self.labels)} runs ended  mean return {mean}  "
+            f"{self.speed():,.0f} steps/s  {self.left()} left"
+        )
+
+    def table(self) -> Table:
+        """Every run on a line of its own, or every task and shape where there are many."""
+        table = Table(title=self.line(), title_justify="left", box=None)
+        for column in ("run", "status", "step", "return", "kill", "KL", "steps/s"):
+            table.add_column(column, justify="left" if column in ("run", "status") else "right")
+        if len(self.labels) <= MANY:
+            for run, label in self.labels.items():
+                table.add_row(escape(label), self.status[run], *_cells(self.rows[run]))
+            return table
+        for group in dict.fromkeys(self.groups.values()):
+            runs = [run for run, name in self.groups.items() if name == group]
+            states = _counts([self.status[run] for run in runs])
+            table.add_row(escape(group), states, *_cells(_mean([self.rows[run] for run in runs])))
+        return table
+
+
+def number(value: float | None) -> str:
+    """A return as it is shown: with a decimal, or three where it is small.
+
+    >>> number(120.51), number(0.6034), number(None)
+    ('120.5', '0.603', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3f}"
+
+
+def _counts(statuses: Sequence[str]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in Counter(statuses).items())
+
+
+def _mean(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over runs, where known; the speed is a sum."""
+    means: dict[str, Any] = {}
+    for key in (*MEANS, "speed"):
+        known = [row[key] for row in rows if row.get(key) is not None]
+        if known:
+            means[key] = float(np.sum(known) if key == "speed" else np.mean(known))
+    return means
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    def cell(key: str, form: str) -> str:
+        value = row.get(key)
+        return "-" if value is None else format(value, form)
+
+    value = number(row.get("return_mean"))
+    return [
+        cell("step", ",.0f"), value, cell("kill", ".1%"), cell("kl", ".4f"), cell("speed", ",.0f")
+    ]  # fmt: skip
+
+
+def summary(results: Sequence[Result]) -> Table:
+    """Final returns by shape, over seeds, and how many runs did not get done."""
+    groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[result.config.task, label_of(result.config)].append(result)
+    table = Table(box=None)
+    for column in ("task", "shape", "runs", "done", "others", "final return", "std over seeds"):
+        table.add_column(column, justify="left" if column in ("task", "shape") else "right")
+    for (task, label), members in groups.items():
+        done = [r for r in members if r.status == "done"]
+        known = [r.final_return for r in done if r.final_return is not None]
+        others = _counts([r.status for r in members if r.status != "done"]) or "-"
+        mean = number(float(np.mean(known)) if known else None)
+        spread = number(float(np.std(known)) if known else None)
+        counts = (str(len(members)), str(len(done)))
+        table.add_row(escape(task), escape(label), *counts, others, mean, spread)
+    return table

@@ -1,0 +1,191 @@
+"""A plan is a small TOML file: which jobs, with which seeds, and what differs from the defaults.
+
+    about = "What this is for, in a sentence."
+    kind = "ppo"                                 # of job; "ppo" if it is not given
+    seeds = 5                                    # 0 to 4; or a list
+    config = { steps = 200_000 }                 # any field of the kind's config
+
+    [[runs]]
+    tasks = ["CartPole-v1", "Hopper-v4"]
+    shapes = ["clip", "clip(eps=0.1)", "my_shapes.py:Mine"]
+    config = { lr = 1e-3 }                       # for these runs alone
+    seeds = [0, 1]                               # likewise
+
+Every shape meets every task with every seed. A run that is named twice is one run. Other kinds say
+something else in [[runs]]; plans of `tokens` have a `group` and its `arms` (`klip.lab.job`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from klip.engine.job import USUAL, Entry, Job, kind_of
+from klip.errors import KlipError
+from klip.shapes import parse
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The jobs of a plan, each once, in the order of the plan."""
+
+    name: str
+    about: str
+    configs: tuple[Job, ...]
+
+    def only(
+        self,
+        tasks: Sequence[str] = (),
+        shapes: Sequence[str] = (),
+        seeds: int | None = None,
+        steps: int | None = None,
+    ) -> Plan:
+        """A part of it: some tasks, some shapes or arms, the first so many seeds, fewer steps.
+
+        >>> len(read_plan("paper").only(["CartPole-v1"], ["clip"], seeds=2).configs)
+        2
+        """
+        chosen = list(self.configs)
+        if tasks:
+            self._known("task", tasks, [c.task for c in chosen])
+            chosen = [c for c in chosen if c.task in tasks]
+        if shapes:
+            names = [name for c in chosen for name in c.names]
+            asked = [shape if shape in names else _spelled(shape) for shape in shapes]
+            self._known("shape", asked, names)
+            chosen = [c for c in chosen if set(asked) & set(c.names)]
+        if seeds is not None:
+            if seeds < 1:
+                raise KlipError(f"--seeds {seeds} leaves nothing to train: give at least 1")
+            kept: dict[str, list[int]] = {}
+            for c in sorted(chosen, key=lambda c: c.seed):
+                kept.setdefault(_unseeded(c.stored), []).append(c.seed)
+            chosen = [c for c in chosen if c.seed in kept[_unseeded(c.stored)][:seeds]]
+        if steps is not None:
+            chosen = [kind_of(c.kind).with_steps(c, steps) for c in chosen]
+        return dataclasses.replace(self, configs=_once(chosen))
+
+    def _known(self, what: str, asked: Sequence[str], there: Sequence[str]) -> None:
+        for name in asked:
+            if name not in there:
+                known = ", ".join(sorted(set(there)))
+                raise KlipError(f"the plan {self.name} has no {what} {name!r}; it has {known}")
+
+
+def shipped_plans() -> dict[str, Path]:
+    """The plans that come with Klip, by name."""
+    folder = Path(str(files("klip.engine") / "plans"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"), key=lambda p: p.stem)}
+
+
+def read_plan(name: str | Path) -> Plan:
+    """A shipped plan by its name, or a TOML file by its path.
+
+    >>> read_plan("paper").configs[0].names
+    ('clip(eps=0.2)',)
+    """
+    known = shipped_plans()
+    path = known.get(str(name), Path(name))
+    if not path.is_file():
+        raise KlipError(
+            f"there is no plan {str(name)!r}: give one of {', '.join(known)}, or the path of a "
+            "TOML file"
+        )
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KlipError(f"{path} is not TOML: {error}") from None
+    try:
+        return _plan(path.stem, data)
+    except KlipError as error:
+        raise KlipError(f"{path}, {error}") from None
+
+
+def _plan(name: str, data: Mapping[str, Any]) -> Plan:
+    check_keys("at the top", data, {"about", "kind", "seeds", "config", "runs"})
+    kind = kind_of(data.get("kind", USUAL))
+    tables = data.get("runs")
+    if kind.plan is None:
+        raise KlipError(f"at the top: kind={data['kind']!r} is what other jobs need, and no plan's")
+    if not isinstance(tables, list) or not tables:
+        keys = ", ".join(sorted(kind.keys))
+        raise KlipError(f"at the top: there are no [[runs]]: give at least one, with {keys}")
+    shared = _fields("at the top", data)
+    entries = []
+    for number, table in enumerate(tables, 1):
+        where = f"in [[runs]] number {number}"
+        check_keys(where, table, {"seeds", "config", *kind.keys})
+        own = {key: table[key] for key in kind.keys if key in table}
+        seeds = _seeds(where, table.get("seeds", data.get("seeds", 5)))
+        entries.append(Entry(where, own, _merged(shared, _fields(where, table)), seeds))
+    return Plan(name, str(data.get("about", "")), _once(kind.plan(entries)))
+
+
+def check_keys(where: str, table: Any, known: set[str]) -> None:
+    """Raise unless a value of a plan is a table with no keys but those known."""
+    if not isinstance(table, dict):
+        raise KlipError(f"{where}: there must be a table with {', '.join(sorted(known))}")
+    for key in table:
+        if key not in known:
+            raise KlipError(f"{where}: {key!r} is not known; {', '.join(sorted(known))} are")
+
+
+def names_in(entry: Entry, key: str) -> list[str]:
+    """The list of names that an entry of a plan has under a key."""
+    value = entry.table.get(key)
+    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+        raise KlipError(f"{entry.where}: {key} must be a list of names, and is {value!r}")
+    return value
+
+
+def _fields(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    fields = table.get("config", {})
+    if not isinstance(fields, dict):
+        raise KlipError(f"{where}: config must be a table of config fields, and is {fields!r}")
+    return fields
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two tables as one, those within them likewise; what is above counts."""
+    both = {
+        key: _merged(below[key], value)
+        for key, value in above.items()
+        if isinstance(value, dict) and isinstance(below.get(key), dict)
+    }
+    return {**below, **above, **both}
+
+
+def _seeds(where: str, value: Any) -> list[int]:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return list(range(value))
+    if isinstance(value, list) and value and all(type(v) is int and v >= 0 for v in value):
+        return list(dict.fromkeys(value))
+    raise KlipError(f"{where}: seeds must be a count or a list of seeds, and is {value!r}")
+
+
+def _once(configs: Sequence[Job]) -> tuple[Job, ...]:
+    return tuple({c.id: c for c in configs}.values())
+
+
+def _spelled(shape: str) -> str:
+    """A shape as jobs spell it, or the text itself where it is none."""
+    try:
+        return str(parse(shape))
+    except KlipError:
+        return shape
+
+
+def _unseeded(stored: Mapping[str, Any]) -> str:
+    """A config without its seeds, as text: equal for jobs that differ in their seed alone."""
+    without = {
+        key: _unseeded(value) if isinstance(value, dict) else value
+        for key, value in stored.items()
+        if key != "seed"
+    }
+    return json.dumps(without, sort_keys=True)

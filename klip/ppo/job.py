@@ -1,0 +1,115 @@
+"""PPO runs as a kind of job: from plans and folders to cohorts, and what they cost.
+
+    [[runs]]
+    tasks = ["CartPole-v1", "Hopper-v4"]
+    shapes = ["clip", "my_shapes.py:Mine"]
+
+Every shape meets every task with every seed; `config` takes any field of `klip.ppo.Config`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klip.engine.fields import typed, whole
+from klip.engine.job import Entry, Fields, Kind
+from klip.engine.plan import names_in
+from klip.errors import KlipError
+from klip.ppo.config import Config, check, config, lockstep_key
+from klip.runs import Record
+from klip.shapes import parse
+
+if TYPE_CHECKING:
+    from klip.ppo.cohort import Cohort
+
+START = 12.0  # seconds in which a process starts and compiles
+# Microseconds that one core takes for a step of a task, collected and trained on, in a large
+# cohort (benchmarks/results/speed.json); each step of a cohort costs LOCKSTEP more, shared by all.
+LOCKSTEP = 80.0
+STEP = {
+    "CartPole-v1": 18.0,
+    "HalfCheetah-v4": 45.0,
+    "Hopper-v4": 88.0,
+    "Walker2d-v4": 116.0,
+    "Ant-v4": 209.0,
+    "Humanoid-v4": 259.0,
+    "LunarLander-v3": 83.0,
+}
+TYPICAL = 100.0  # for a task that nobody has measured
+
+
+def planned(entries: Sequence[Entry]) -> list[Config]:
+    """Entry by entry, seed by seed: every task with every shape."""
+    configs = []
+    for entry in entries:
+        tasks, shapes = names_in(entry, "tasks"), names_in(entry, "shapes")
+        try:
+            fields = typed(Config, entry.fields, {"task", "shape", "seed", "code"})
+            for seed in entry.seeds:
+                configs += [
+                    config(task, shape=shape, seed=seed, **fields)
+                    for task in tasks
+                    for shape in shapes
+                ]
+        except KlipError as error:
+            raise KlipError(f"{entry.where}: {error}") from None
+    return configs
+
+
+def with_steps(c: Config, steps: int) -> Config:
+    """The same run with another number of environment steps, checked."""
+    made = dataclasses.replace(c, steps=steps)
+    check(made)
+    return made
+
+
+def label(fields: Fields) -> str:
+    """The shape in brief; one that is somebody's code, or of another version, as it is spelled."""
+    spelling = str(fields["shape"])
+    try:
+        return spelling if ":" in spelling else parse(spelling).brief
+    except KlipError:
+        return spelling
+
+
+def iterations(fields: Fields) -> int:
+    """Whole iterations within the steps of a config on disk."""
+    return int(fields["steps"] // (fields["envs"] * fields["rollout"]))
+
+
+def seconds(cohort: Sequence[Config]) -> float:
+    """That one core takes for a cohort, start included."""
+    lanes = sum(c.envs for c in cohort)
+    each = (_step(cohort[0].task) or TYPICAL) + LOCKSTEP / lanes
+    return START + sum(c.iterations * c.batch for c in cohort) * each * 1e-6
+
+
+def _step(task: str) -> float | None:
+    """The measured cost of a step; another version of a task costs about the same."""
+    name = task.rpartition("-v")[0]
+    return next((us for known, us in STEP.items() if known.rpartition("-v")[0] == name), None)
+
+
+def _open(configs: Sequence[Config], needed: Sequence[Sequence[Record]]) -> Cohort:
+    from klip.ppo.cohort import Cohort  # late: JAX counts its threads on import
+
+    return Cohort(configs)
+
+
+PPO = Kind(
+    libraries=("jax", "jaxlib", "optax", "gymnasium", "mujoco"),
+    brief=("iteration", "step", "return_mean", "kill", "kl"),
+    read=lambda fields: whole(Config, fields),
+    check=check,
+    label=label,
+    iterations=iterations,
+    lockstep=lockstep_key,
+    seconds=seconds,
+    measured=lambda c: _step(c.task) is not None,
+    open=_open,
+    keys=frozenset({"tasks", "shapes"}),
+    plan=planned,
+    with_steps=with_steps,
+)

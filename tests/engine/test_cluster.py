@@ -1,0 +1,194 @@
+"""Plans on a real Ray cluster: two nodes on this machine, one of which is killed."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import klip
+from klip.cli import main
+from klip.engine.cluster import Halt, Tail
+from klip.ppo.config import Config
+from klip.runs import read_run, run_paths
+
+pytest.importorskip("ray")
+
+FIELDS = {"steps": 128 * 60, "envs": 1, "rollout": 128, "minibatch": 32, "epochs": 2}
+PLAN = f"""
+seeds = 2
+[[runs]]
+tasks = ["CartPole-v1"]
+shapes = ["clip", "adaptive-kl"]
+config = {{ {", ".join(f"{k} = {v}" for k, v in FIELDS.items())} }}
+"""
+
+TOKENS = """
+kind = "tokens"
+seeds = 1
+config = { iterations = 2, prompts = 4, completions = 4, minibatches = 2, held_out = 8 }
+[config.warmup]
+digits = 1
+layers = 1
+width = 16
+heads = 2
+steps = 5
+[[runs]]
+group = "position"
+arms = [{ name = "a", shape = "clip(eps=0.1)" }, { name = "b", shape = "is" }]
+"""
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def session(leader):
+    """The processes of a session that are alive."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def kill(node):
+    """A machine that goes dark: all its processes at once."""
+    for pid in session(node.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    node.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Head and second node, one CPU each: their address and the second node."""
+    # A token that lies in the user's home would have the head ask for it, and nobody else send it.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    port, nodes = free_port(), []
+    environment = {**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    ray = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1",
+           "--object-store-memory=80000000", "--disable-usage-stats"]  # fmt: skip
+
+    def start(*options):
+        with (tmp_path / f"node-{len(nodes)}.log").open("wb") as log:
+            node = subprocess.Popen(
+                [*ray, *options], start_new_session=True, stdout=log, stderr=log, env=environment
+            )
+        nodes.append(node)
+        return node
+
+    try:
+        start(
+            "--head",
+            f"--port={port}",
+            "--include-dashboard=false",
+            f"--temp-dir=/tmp/klip-ray-{port}",
+        )
+        until = time.monotonic() + 180
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            assert time.monotonic() < until, (tmp_path / "node-0.log").read_text()
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}", start(f"--address=127.0.0.1:{port}")
+    finally:
+        for node in reversed(nodes):
+            kill(node)
+
+
+def test_a_node_is_killed(cluster, tmp_path):
+    """Its cohort goes on elsewhere, and every run ends with the bytes of a local one."""
+    address, second = cluster
+    plan, out = tmp_path / "plan.toml", tmp_path / "shared"
+    plan.write_text(PLAN)
+    command = [sys.executable, "-m", "klip.cli", "run", str(plan), "--out", str(out), "--ray",
+               address, "--checkpoint-every", "0"]  # fmt: skip
+    until = time.monotonic() + 180
+    while "2.0 CPU" not in subprocess.run(
+        [str(Path(sys.executable).with_name("ray")), "status", f"--address={address}"],
+        capture_output=True, text=True, check=False,
+    ).stdout.replace("0.0/", ""):  # fmt: skip
+        assert time.monotonic() < until, "the second node did not join"
+        time.sleep(1)
+    klips = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def workers():
+        return [pid for pid in session(second.pid)
+                if b"train_group" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
+
+    def saved():
+        return [read_run(path).iteration for path in run_paths(out)] if out.is_dir() else []
+
+    until = time.monotonic() + 300
+    while klips.poll() is None and not (workers() and len(saved()) == 4 and min(saved()) > 2):
+        assert time.monotonic() < until, "nothing was trained on the second node"
+        time.sleep(0.1)
+    assert min(saved()) < 60, "it was over before the node could be killed"
+    kill(second)
+    text, _ = klips.communicate(timeout=400)
+    assert klips.returncode == 0, text
+    results = klip.train(
+        "CartPole-v1", ["clip", "adaptive-kl"], 2, out=tmp_path / "local", **FIELDS
+    )
+    here = {r.path.name: read_run(r.path).digest() for r in results}
+    there = {path.name: read_run(path).digest() for path in run_paths(out)}
+    assert there == here
+    tokens(address, tmp_path)
+
+
+def tokens(address, tmp_path):
+    """On what is left of the cluster: the warm-up first, then the runs, to the same bytes."""
+    plan, outs = tmp_path / "tokens.toml", [tmp_path / "tokens-ray", tmp_path / "tokens-here"]
+    plan.write_text(TOKENS)
+    command = [sys.executable, "-m", "klip.cli", "run", str(plan), "--out"]
+    for out, more in zip(outs, (["--ray", address], ["--workers", "1"]), strict=True):
+        done = subprocess.run([*command, str(out), *more], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    there, here = ({p.name: read_run(p).digest() for p in run_paths(out)} for out in outs)
+    assert len(there) == 3
+    assert there == here
+
+
+def test_no_cluster(capsys, tmp_path):
+    port = free_port()
+    assert main(["run", "paper", "--task", "CartPole-v1", "--ray", f"127.0.0.1:{port}",
+                 "--out", str(tmp_path)]) == 2  # fmt: skip
+    err = capsys.readouterr().err
+    assert "ray start --head" in err
+    assert err.count("\n") == 1
+
+
+def test_the_last_row_of_a_growing_file(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    tail = Tail(path, Config("CartPole-v1"))
+    assert tail.latest() == {}
+    row = {"iteration": 1, "step": 128, "return_mean": None, "other": 5}
+    path.write_text(json.dumps(row) + "\n")
+    found = tail.latest()
+    assert found.pop("speed") > 0
+    assert found == {"iteration": 1, "step": 128, "return_mean": None}
+    assert tail.latest() == {}
+    with path.open("a") as file:
+        file.write(json.dumps({**row, "iteration": 2}) + "\n" + '{"iteration": 3, "st')
+    assert tail.latest()["iteration"] == 2
+
+
+def test_a_file_asks_to_stop(tmp_path):
+    halt = Halt(tmp_path / ".stop")
+    assert not halt()
+    (tmp_path / ".stop").touch()
+    halt.next = 0.0
+    assert halt()
+    (tmp_path / ".stop").unlink()
+    assert halt()

@@ -1,0 +1,154 @@
+"""Plans: what the shipped ones hold, what a file may say, and what it may not."""
+
+import pytest
+
+from klip.cli import main
+from klip.engine import read_plan, shipped_plans
+from klip.errors import KlipError
+from klip.ppo.config import config
+
+PAPER_TASKS = {"CartPole-v1", "LunarLander-v3", "HalfCheetah-v4", "Hopper-v4", "Walker2d-v4",
+               "Ant-v4", "Humanoid-v4"}  # fmt: skip
+
+
+def test_the_papers_plan_is_the_papers():
+    """4 variants x 7 tasks x 5 seeds, each in the paper's configuration of its task."""
+    plan = read_plan("paper")
+    assert len(plan.configs) == 140
+    assert {c.task for c in plan.configs} == PAPER_TASKS
+    assert {c.seed for c in plan.configs} == set(range(5))
+    shapes = {"clip(eps=0.2)", "per-sample(eps=0.2)"} | {
+        config("CartPole-v1", shape=name).shape for name in ("kl(b=1)", "adaptive-kl(target=0.02)")
+    }
+    assert {c.shape for c in plan.configs} == shapes
+    for c in plan.configs:
+        assert c == config(c.task, shape=c.shape, seed=c.seed)
+
+
+def test_the_papers_sweeps():
+    plan = read_plan("paper-sweeps")
+    assert len(plan.configs) == 3 * 13 * 5
+    assert {c.task for c in plan.configs} == {"CartPole-v1", "HalfCheetah-v4", "Hopper-v4"}
+    shared = {c.id for c in plan.configs} & {c.id for c in read_plan("paper").configs}
+    assert len(shared) == 3 * 3 * 5  # what both name is one run, trained once
+
+
+def test_every_shipped_plan_can_be_read():
+    assert set(shipped_plans()) == {"paper", "paper-sweeps", "scratchpad", "soft-clip"}
+    for name in shipped_plans():
+        assert read_plan(name).about
+
+
+def test_a_part_of_a_plan():
+    part = read_plan("paper").only(["Hopper-v4", "Ant-v4"], ["clip"], seeds=3, steps=204_800)
+    assert [(c.task, c.shape, c.seed, c.steps) for c in part.configs] == [
+        (task, "clip(eps=0.2)", seed, 204_800)
+        for seed in range(3)
+        for task in ("Ant-v4", "Hopper-v4")
+    ]
+
+
+FILE = """
+about = "Mine."
+seeds = [3, 7]
+[[runs]]
+tasks = ["CartPole-v1"]
+shapes = ["clip", "clip(eps=0.2)", "spo"]
+config = { steps = 2048, hidden = [8, 8] }
+[[runs]]
+tasks = ["CartPole-v1"]
+shapes = ["is"]
+seeds = 1
+"""
+
+
+def test_a_file_of_ones_own(tmp_path):
+    """Seeds of the plan or of an entry; the same run named twice is one."""
+    path = tmp_path / "mine.toml"
+    path.write_text(FILE)
+    plan = read_plan(path)
+    assert (plan.name, plan.about) == ("mine", "Mine.")
+    assert [(c.shape, c.seed, c.steps) for c in plan.configs] == [
+        ("clip(eps=0.2)", 3, 2048),
+        ("spo(eps=0.2)", 3, 2048),
+        ("clip(eps=0.2)", 7, 2048),
+        ("spo(eps=0.2)", 7, 2048),
+        ("is", 0, 100_000),
+    ]
+    assert plan.configs[0].hidden == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeds = 5", "are no \\[\\[runs\\]\\]"),
+        ("[[runs]\n", "not TOML"),
+        ("sheds = 5\n" + FILE, "at the top: 'sheds' is not known; about, config"),
+        (FILE.replace("shapes", "shape", 1), "in \\[\\[runs\\]\\] number 1: 'shape' is not known"),
+        (FILE.replace('["is"]', '"is"'), "shapes must be a list of names, and is 'is'"),
+        (FILE.replace("seeds = 1", "seeds = 0"), "number 2: seeds must be a count"),
+        (FILE.replace("seeds = 1", "seeds = [1.5]"), "seeds must be a count or a list"),
+        (FILE.replace("steps = 2048", "stops = 2048"), "no config field is called 'stops'"),
+        (FILE.replace("steps = 2048", "seed = 2048"), "no config field is called 'seed'"),
+        (FILE.replace("steps = 2048", 'steps = "many"'), "steps='many' must be of type int"),
+        (FILE.replace("{ steps = 2048, hidden = [8, 8] }", "3"), "config must be a table"),
+        ('kind = "chess"\n' + FILE, "there is no kind of job 'chess': known are ppo, tokens"),
+        ('kind = "warm-up"\n' + FILE, "is what other jobs need"),
+        (FILE.replace("CartPole-v1", "CartPol-v1"), "did you mean CartPole"),
+        (FILE.replace('"is"', '"iss"'), "no shape is called 'iss'"),
+        ("runs = 3", "are no \\[\\[runs\\]\\]"),
+        ("runs = [3]", "there must be a table"),
+    ],
+)
+def test_mistakes_in_a_plan(text, message, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(KlipError, match=message) as raised:
+        read_plan(path)
+    assert "plan.toml" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["papr"], "one of paper, paper-sweeps, scratchpad, soft-clip, or the path"),
+        (["paper", "--task", "Hoper-v4"], "has no task 'Hoper-v4'; it has Ant-v4"),
+        (["paper", "--shape", "spo"], "has no shape 'spo(eps=0.2)'"),
+        (["paper", "--seeds", "0"], "--seeds 0 leaves nothing"),
+        (["paper", "--task", "CartPole-v1", "--steps", "10"], "less than one rollout"),
+        (["paper", "--workers", "99"], "must lie between 1 and"),
+        (["paper", "--ray", "a", "b"], "give one address"),
+        (["paper", "--ray", "a", "--workers", "1"], "give one of them"),
+    ],
+)
+def test_mistakes_on_the_command_line(args, message, tmp_path, capsys):
+    pytest.importorskip("ray") if "--ray" in args else None
+    assert main(["run", *args, "--out", str(tmp_path / "never")]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "never").exists()
+
+
+def test_it_says_beforehand_what_it_would_do(tmp_path, capsys):
+    out = str(tmp_path / "runs")
+    assert main(["run", "paper", "--dry-run", "--out", out]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "140 of 140 runs are missing, 121.9 million steps: about 2 h" in text
+    assert not (tmp_path / "runs").exists()
+    assert main(["plans"]) == 0
+    assert "195" in capsys.readouterr().out
+
+
+def test_a_plan_runs_and_is_not_repeated(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        FILE.replace("[3, 7]", "[3]").split('[[runs]]\ntasks = ["CartPole-v1"]\nshapes = ["is"]')[0]
+    )
+    args = ["run", str(path), "--out", str(tmp_path / "runs"), "--workers", "1"]
+    assert main(args) == 0
+    assert "2 of 2 runs are missing" in capsys.readouterr().out
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*") if p.is_file()}
+    assert main(args) == 0
+    assert "all 2 runs have ended" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in times} == times
