@@ -32,8 +32,8 @@ def report(
         every: seconds between looks, when watching
 
     """
-    from klip.report import writing
-    from klip.report.study import Known, read_study
+    from klip.pages import writing
+    from klip.studies.study import Known, read_study
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
@@ -74,8 +74,8 @@ def pack(
         output: folder to write: runs.json, and a Parquet file a task
 
     """
-    from klip.report.packing import pack
-    from klip.report.study import read_study
+    from klip.studies.packing import pack
+    from klip.studies.study import read_study
 
     study = read_study(runs, workers=os.cpu_count() or 1)
     if not study.runs:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from klip.draw.palette import dash
 from klip.lab.results import Arm, average
-from klip.report.learning import Band, band, thinned
-from klip.report.palette import dash
-from klip.report.study import Column
+from klip.studies.learning import Band, band, thinned
+from klip.studies.study import Column
 
 Chart = dict[str, Any]
 ALONG = "completions sampled"

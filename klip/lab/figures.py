@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from klip.draw.palette import colour
+from klip.draw.style import figure, save, styled
 from klip.lab.results import Arm, Results, Score, average, difference, final, over_training, start
-from klip.report.learning import band
-from klip.report.palette import colour
-from klip.report.style import figure, save, styled
-from klip.report.tables import as_csv
 from klip.runs.files import disk, write_whole
+from klip.studies.learning import band
+from klip.studies.tables import as_csv
 
 FORMATS = (".pdf", ".svg", ".png")
 

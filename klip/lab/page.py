@@ -15,14 +15,14 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from klip.draw.charts import on_scale
+from klip.draw.palette import DARK, LIGHT
 from klip.lab import charts
 from klip.lab.results import Arm, Results, average, difference, final, greedy, over_training, start
 from klip.lab.samples import PARTS, Sample
-from klip.report.charts import on_scale
-from klip.report.page import embed, templates
-from klip.report.palette import DARK, LIGHT
-from klip.report.scores import Estimate
-from klip.report.study import plain
+from klip.pages.report import embed, templates
+from klip.studies.scores import Estimate
+from klip.studies.study import plain
 
 KILL = average("kill")
 
@@ -34,7 +34,7 @@ def render(results: Results) -> str:
     drawn: dict[str, charts.Chart] = {}
     slots = {arm.name: k for arms in results.groups.values() for k, arm in enumerate(arms)}
     groups = [_group(arms, slots, drawn, k) for k, arms in enumerate(results.groups.values())]
-    report, own = files("klip.report") / "templates", files("klip.lab") / "templates"
+    report, own = files("klip.pages") / "templates", files("klip.lab") / "templates"
     runs = results.study.runs
     done = [run for run in runs if run.status == "done"]
     starts = [start(run) for run in done]

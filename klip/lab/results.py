@@ -17,12 +17,12 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.lab.samples import Sample
-from klip.report import packing
-from klip.report.scores import Estimate, Scores
-from klip.report.statistics import mean, paired_difference
-from klip.report.study import Run, Study, read_study
 from klip.runs import read_run
 from klip.runs.files import write_whole
+from klip.studies import packing
+from klip.studies.scores import Estimate, Scores
+from klip.studies.statistics import mean, paired_difference
+from klip.studies.study import Run, Study, read_study
 
 SAMPLES: Final = "samples.json"
 FORMAT: Final = "klip token samples 1"

@@ -1,4 +1,1 @@
-"""What a person looks at: figures in one style.
-
-Knows shapes and theory; only the commands import it.
-"""
+"""Runs as they go on: the live view and the list of runs; only the commands import it."""

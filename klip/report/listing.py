@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from klip.errors import KlipError
-from klip.report.study import label_of
 from klip.runs import read_run, run_paths
 from klip.runs.files import shown
+from klip.studies.study import label_of
 
 _COLOURS = {"done": "green", "running": "cyan", "stopped": "yellow"}
 

@@ -5,7 +5,7 @@ import pytest
 from klip.lab.page import render
 from klip.lab.results import read_results
 
-pytest_plugins = ["tests.report.browser"]
+pytest_plugins = ["tests.pages.browser"]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])

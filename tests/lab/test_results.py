@@ -10,8 +10,8 @@ from klip.errors import KlipError
 from klip.lab.figures import records, write_figures
 from klip.lab.page import conclusion, points, render, says
 from klip.lab.results import Arm, difference, final, pack_results, read_results, start
-from klip.report.scores import Estimate
-from klip.report.study import Run
+from klip.studies.scores import Estimate
+from klip.studies.study import Run
 
 
 @pytest.fixture
