@@ -26,8 +26,8 @@ VISIBLE = 1e-3  # of a curve's height: smaller jumps cannot be seen
 
 
 @dataclass(frozen=True)
-class Jump:
-    """A discontinuity: where it is, and the values on its two sides."""
+class Leap:
+    """A jump of a curve: where it is, and the values on its two sides."""
 
     at: float
     left: float
@@ -40,7 +40,7 @@ class Curve:
 
     x: Floats
     y: Floats
-    jumps: tuple[Jump, ...]
+    jumps: tuple[Leap, ...]
 
 
 def trace(
@@ -49,7 +49,7 @@ def trace(
     """The function over [low, high], its jumps found and cut.
 
     >>> trace(np.sign, -1.0, 2.0).jumps
-    (Jump(at=0.0, left=-1.0, right=1.0),)
+    (Leap(at=0.0, left=-1.0, right=1.0),)
     """
     x = np.linspace(low, high, samples)
     y = np.asarray(function(x), dtype=float)
@@ -75,7 +75,7 @@ def trace(
         np.insert(x, where, np.repeat(at, 3)),
         np.insert(y, where, sides.ravel()),
         tuple(
-            Jump(round(float(a), 12) + 0.0, float(low_side), float(high_side))
+            Leap(round(float(a), 12) + 0.0, float(low_side), float(high_side))
             for a, (low_side, _, high_side) in zip(at, sides, strict=True)
         ),
     )

@@ -27,8 +27,6 @@ NEGATIVE: Final = "#D55E00"
 """A < 0, in every figure."""
 NEUTRAL: Final = "#4D4D4D"
 """A = 0, and whatever has no sign."""
-SERIES: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Lines that stand for neither sign, in order."""
 
 KILL: Final = "#8B1E5B"
 PASS: Final = "#00745A"

@@ -3,8 +3,8 @@
     (x - zero) / (one - zero)    zero: the task's mean return at first
                                  one:  PPO-Clip's mean final return on it
 
-Pooled is a table without holes: tasks that have all its shapes, with equal settings, at as many
-seeds. Which one does not depend on any score, and what is left out is named. A run that diverged
+The pool is a table without holes: tasks that have all its shapes, with equal settings, at as many
+seeds. Its choice does not depend on any score, and what is left out is named. A run that diverged
 counts at its task's lowest score, 0 or less: without it a shape that fails often would look good.
 """
 
@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from klip.draw.palette import SHOWN, shown_at_first, slots
 from klip.studies.bootstrap import Floats
 from klip.studies.published import PAPER, settings_differ
-from klip.studies.scores import Estimate, Profile, Scores, normalise, stack
+from klip.studies.scores import Estimate, ScoreProfile, Scores, normalise, stack
 from klip.studies.statistics import iqm, mean, performance_profile, probability_of_improvement
 from klip.studies.study import Study, Variant, label_of, plain
 
@@ -28,7 +27,7 @@ Key = tuple[str, str]
 """A shape as it is spelled, and a digest of the file that defines it."""
 CLIP: Final[Key] = (PAPER["ppo_clip"], "")
 POINTS: Final = 160
-"""About as many thresholds has a profile."""
+"""A profile has about this many thresholds."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,8 @@ class PooledShape:
 
     shape: str
     label: str
-    slot: int
-    shown: bool
-    """Whether charts show it at first."""
+    variant: str
+    """The label of its variant on the first pooled task, which may name settings, too."""
     scores: Scores
     iqm: Estimate
     mean: Estimate
@@ -65,7 +63,7 @@ class PooledShape:
     """Probability of improvement over PPO-Clip; None for PPO-Clip."""
     same: bool
     """Whether it has PPO-Clip's scores on every task."""
-    profile: Profile
+    profile: ScoreProfile
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +102,13 @@ class _Side:
         """Those at which all of these shapes have ended."""
         if not all(key in self.members for key in keys):
             return []
-        found = (set(self.members[key].scores) for key in keys)
-        return sorted(set.intersection(*found))
+        return sorted(set.intersection(*(set(self.members[key].scores) for key in keys)))
 
 
 def across(study: Study) -> Across | None:
     """The pool; None unless two tasks share PPO-Clip and another shape."""
-    found = [_side(study, task) for task in study.tasks]
-    sides = [side for side in found if isinstance(side, _Side)]
+    all_sides = [_side(study, task) for task in study.tasks]
+    sides = [side for side in all_sides if isinstance(side, _Side)]
     picked = _largest(sides)
     if picked is None:
         return None
@@ -121,7 +118,7 @@ def across(study: Study) -> Across | None:
     scores = _scores(keys, chosen, tasks)
     pooled = {side.task for side in chosen}
     left = []
-    for task, side in zip(study.tasks, found, strict=True):
+    for task, side in zip(study.tasks, all_sides, strict=True):
         if not isinstance(side, _Side):
             left.append((task, side))
         elif task not in pooled:
@@ -134,11 +131,6 @@ def across(study: Study) -> Across | None:
     )
     rows = _rows(study, keys, chosen, scores)
     return Across(tasks, rows, tuple(left), tuple(labels))
-
-
-def below(row: PooledShape, drawn: Sequence[PooledShape]) -> int:
-    """On how many of the lines drawn before its profile lies."""
-    return sum(np.array_equal(row.profile.fraction, other.profile.fraction) for other in drawn)
 
 
 def thresholds(scores: Sequence[Scores]) -> Floats:
@@ -156,16 +148,16 @@ def thresholds(scores: Sequence[Scores]) -> Floats:
     return np.arange(first, last + 1, dtype=float) * step
 
 
-def records(found: Across) -> list[dict[str, Any]]:
+def records(pool: Across) -> list[dict[str, Any]]:
     """One flat record a number: a task's 0 and 1, a shape's estimates, its profile at each tau."""
     made = []
-    for part in found.tasks:
+    for part in pool.tasks:
         for name, value in (("zero", part.zero), ("one", part.one)):
             about: dict[str, Any] = {"task": part.task, "seeds": len(part.seeds)}
             made.append(_record(name, value, about))
-    for row in found.shapes:
+    for row in pool.shapes:
         about = {
-            "shape": row.shape, "label": row.label, "tasks": len(found.tasks),
+            "shape": row.shape, "label": row.label, "tasks": len(pool.tasks),
             "seeds": row.scores.n, "diverged": row.scores.diverged,
         }  # fmt: skip
         for name, e in (("iqm", row.iqm), ("mean", row.mean), ("improvement", row.better)):
@@ -227,24 +219,24 @@ def _key(variant: Variant) -> Key:
 def _largest(sides: Sequence[_Side]) -> tuple[list[Key], list[_Side]] | None:
     """Shapes and tasks with the largest (tasks - 1) (shapes - 1) seeds, and at least 2 of both.
 
-    Searched is among the shapes with most runs, and for them among the tasks with most seeds.
+    The search is among the shapes with most runs, and for them among the tasks with most seeds.
     """
     runs: dict[Key, int] = {}
     for side in sides:
         for key, variant in side.members.items():
             runs[key] = runs.get(key, 0) + len(variant.scores)
     order = sorted(runs, key=lambda key: (key != CLIP, -runs[key]))
-    best, found = (0, 0), None
+    best, largest = (0, 0), None
     for shapes in range(2, len(order) + 1):
         keys = order[:shapes]
         ranked = sorted(sides, key=lambda side: -len(side.seeds(keys)))
         for tasks in range(2, len(ranked) + 1):
             size = (tasks - 1) * (shapes - 1) * len(ranked[tasks - 1].seeds(keys)), tasks
             if size > best and size[0]:
-                best, found = size, (keys, ranked[:tasks])
-    if found is None:
+                best, largest = size, (keys, ranked[:tasks])
+    if largest is None:
         return None
-    keys, chosen = found
+    keys, chosen = largest
     return keys, sorted(chosen, key=lambda side: side.task)
 
 
@@ -288,23 +280,20 @@ def _scores(
 def _rows(
     study: Study, keys: Sequence[Key], sides: Sequence[_Side], scores: Mapping[Key, Scores]
 ) -> tuple[PooledShape, ...]:
-    colours, at_first = slots(study), shown_at_first(study)
     taus = thresholds(list(scores.values()))
     clip = scores[CLIP]
-    made = []
-    for place, key in enumerate(keys):
+    rows = []
+    for key in keys:
         shape, own = key[0], scores[key]
         label = label_of(shape)
         if sum(other == shape for other, _ in keys) > 1:
             label = f"{label}, code {key[1]}"
-        known = label in colours
-        made.append(PooledShape(
-            shape, label,
-            colours[label if known else sides[0].members[key].label],
-            label in at_first if known else place < SHOWN,
-            own, iqm(own), mean(own),
-            None if key == CLIP else probability_of_improvement(own, clip),
-            np.array_equal(own.values, clip.values),
-            performance_profile(own, taus),
-        ))  # fmt: skip
-    return tuple(sorted(made, key=lambda row: (row.better is not None, row.slot)))
+        better = None if key == CLIP else probability_of_improvement(own, clip)
+        same = np.array_equal(own.values, clip.values)
+        variant = label if label in study.labels else sides[0].members[key].label
+        profile = performance_profile(own, taus)
+        rows.append(
+            PooledShape(shape, label, variant, own, iqm(own), mean(own), better, same, profile)
+        )
+    order = study.labels.index
+    return tuple(sorted(rows, key=lambda row: (row.better is not None, order(row.variant))))

@@ -2,6 +2,7 @@
 
     runs.json           all that is known of each run but its metrics; the files, with their sha256
     Hopper-v4.parquet   a row an iteration; `run` is the run's place in the list; float64, exact
+    samples.json        of a token experiment: the completions that its page shows
 
 What can be made from the runs' folders can be made from this, to the same bytes; only the
 checkpoints are not in it.
@@ -13,7 +14,7 @@ import hashlib
 import io
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +22,17 @@ import numpy as np
 import polars as pl
 
 from klip.errors import KlipError
+from klip.lab.samples import Sample
 from klip.runs.checkpoint import config_id, known_config
 from klip.runs.files import disk, write_whole
 from klip.runs.store import slug
+from klip.studies.arms import is_tokens, shown_runs
 from klip.studies.study import Column, Run, Study, ordered
 
 FORMAT: Final = "klip study 1"
 INDEX: Final = "runs.json"
+SAMPLES: Final = "samples.json"
+SAMPLES_FORMAT: Final = "klip token samples 1"
 _FIELDS: Final = ("path", "id", "config", "status", "reason", "machines", "history", "notes",
                   "digest")  # fmt: skip
 _COUNTS: Final = ("iteration", "step", "episodes")
@@ -69,6 +74,9 @@ def pack(study: Study, folder: Path) -> Packed:
     }
     write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
     written.append(folder / INDEX)
+    if is_tokens(study):
+        write_whole(folder / SAMPLES, _samples(study))
+        written.append(folder / SAMPLES)
     return Packed(tuple(written), sum(path.stat().st_size for path in written))
 
 
@@ -82,12 +90,35 @@ def unpack(folder: Path) -> Study:
         for name, sha256 in index["files"].items():
             metrics |= _columns(_checked(folder, name, sha256))
         runs = [_run(one, metrics.get(i, {})) for i, one in enumerate(index["runs"])]
-        return Study(ordered(runs), tuple(map(str, index["trouble"])))
+        study = Study(ordered(runs), tuple(map(str, index["trouble"])))
+        if is_tokens(study):
+            samples = _read_samples(folder)
+            runs = [replace(run, samples=samples.get(run.id, ())) for run in study.runs]
+            study = Study(tuple(runs), study.trouble)
+        return study
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError,
             RecursionError) as error:  # fmt: skip
         raise KlipError(
             f"{folder} holds a damaged study ({type(error).__name__}: {error}): pack it again"
         ) from None
+
+
+def _samples(study: Study) -> bytes:
+    """The samples of the runs that a page shows, by run, and a checksum of them."""
+    by_run = {run.id: [asdict(sample) for sample in run.samples] for run in shown_runs(study)}
+    text = json.dumps(by_run, separators=(",", ":"), sort_keys=True)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    about = {"format": SAMPLES_FORMAT, "sha256": sha256, "samples": text}
+    return (json.dumps(about, indent=1) + "\n").encode()
+
+
+def _read_samples(folder: Path) -> dict[str, tuple[Sample, ...]]:
+    about = json.loads((folder / SAMPLES).read_bytes())
+    text = about["samples"]
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    if about["format"] != SAMPLES_FORMAT or sha256 != about["sha256"]:
+        raise ValueError(f"{SAMPLES} is not what its checksum says")
+    return {str(run): tuple(map(Sample.read, kept)) for run, kept in json.loads(text).items()}
 
 
 def _file_name(task: str, taken: dict[str, str]) -> str:
@@ -101,17 +132,17 @@ def _parquet(runs: list[tuple[int, Run]]) -> bytes:
     """Quantiles take a column each, called `beta[0]` and so on."""
     frames = []
     for i, run in runs:
-        found: dict[str, Any] = {"run": np.full(run.rows, i, np.int64)}
+        table: dict[str, Any] = {"run": np.full(run.rows, i, np.int64)}
         for name, column in run.metrics.items():
             if column.ndim == 1:
                 whole = name in _COUNTS and not np.isnan(column).any()
-                found[name] = column.astype(np.int64) if whole else column
+                table[name] = column.astype(np.int64) if whole else column
             else:
-                found |= {f"{name}[{k}]": column[:, k].copy() for k in range(column.shape[1])}
-        frames.append(pl.DataFrame(found))
-    table = pl.concat(frames, how="diagonal_relaxed")
+                table |= {f"{name}[{k}]": column[:, k].copy() for k in range(column.shape[1])}
+        frames.append(pl.DataFrame(table))
+    whole_task = pl.concat(frames, how="diagonal_relaxed")
     file = io.BytesIO()
-    table.write_parquet(file, compression="zstd", compression_level=9, statistics=False)
+    whole_task.write_parquet(file, compression="zstd", compression_level=9, statistics=False)
     return file.getvalue()
 
 

@@ -144,7 +144,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ScoreProfile:
     """Which fraction of runs scores above tau, for each tau."""
 
     taus: Floats

@@ -43,7 +43,7 @@ from klip.studies.bootstrap import (
     replicate_improvement,
     student,
 )
-from klip.studies.scores import ONE_RUN, Estimate, Paired, Profile, Scores, Summary
+from klip.studies.scores import ONE_RUN, Estimate, Paired, ScoreProfile, Scores, Summary
 
 RESAMPLES = 10_000
 Method = Literal["t", "percentile", "expanded", "bca"]
@@ -139,7 +139,7 @@ def performance_profile(
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Profile:
+) -> ScoreProfile:
     """F(tau) = (1 / TN) sum_t sum_i [x_ti > tau], with a stratified bootstrap band at each tau.
 
     Where all runs are above tau, or none is, the band has no width: resampling invents no runs.
@@ -156,7 +156,7 @@ def performance_profile(
     if scores.n > 1:
         weight = counts(draws(grid.shape, resamples, seed)).reshape(resamples, -1) / grid.size
         low, high = _ends((weight @ above).T, method, level, len(grid), scores.n)
-    return Profile(
+    return ScoreProfile(
         at, above.mean(axis=0), low, high, scores.n, NAMES[method], level,
         len(grid), scores.diverged, scores.counted,
     )  # fmt: skip

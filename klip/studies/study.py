@@ -1,7 +1,7 @@
 """All that a report is made of: runs with their metrics, as one value.
 
     folder of runs ── read_study ──┐
-                                   ├─> Study ──> tables, figures, page
+                                   ├─> Study ── find ──> Findings ──> tables, figures, page
     packed folder ─── unpack ──────┘
 
 Everything downstream reads a `Study` and nothing else, so it cannot tell where one came from.
@@ -10,23 +10,18 @@ Nothing of a run is executed: a shape or task that is somebody's code is only na
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from klip.errors import KlipError
-from klip.runs import Record, final_return, read_run, run_paths
-from klip.runs.store import METRICS, NEWEST
+from klip.lab.samples import Sample
+from klip.runs import final_return
 from klip.shapes import Controller, Shape, parse
 from klip.studies.published import PAPER, default_settings, settings_differ
 
@@ -53,10 +48,12 @@ class Run:
     digest: str
     """Of all arrays and metrics: equal where two runs trained to the same bytes."""
     metrics: Mapping[str, Column] = field(repr=False)
+    samples: tuple[Sample, ...] = field(default=(), repr=False)
+    """Completions that a token run kept to be looked at."""
 
     @property
     def task(self) -> str:
-        """Its Gymnasium id."""
+        """What it was trained on; a Gymnasium id for PPO."""
         return str(self.config["task"])
 
     @property
@@ -89,6 +86,8 @@ class Run:
     @property
     def iterations(self) -> int:
         """How many it will have in all."""
+        if "iterations" in self.config:
+            return int(self.config["iterations"])
         return int(self.config["steps"] // (self.config["envs"] * self.config["rollout"]))
 
     @cached_property
@@ -149,13 +148,20 @@ class Study:
         groups: dict[tuple[str, str, str, str], list[Run]] = defaultdict(list)
         for run in self.runs:
             groups[run.task, run.shape, run.code, repr(sorted(run.settings.items()))].append(run)
-        made = []
+        variants = []
         for task in self.tasks:
             members = [runs for key, runs in groups.items() if key[0] == task]
             differing = _differing([runs[0].settings for runs in members])
             edited = _edited([runs[0] for runs in members])
-            made += [_variant(runs, differing, edited) for runs in members]
-        return tuple(sorted(made, key=lambda v: (v.task, _rank(v.shape), v.label)))
+            variants += [_variant(runs, differing, edited) for runs in members]
+        return tuple(sorted(variants, key=lambda v: (v.task, _rank(v.shape), v.label)))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The label of every variant once: shapes with their own numbers first, then the rest."""
+        every = dict.fromkeys(variant.label for variant in self.variants)
+        usual = [label for label in every if "(" not in label]
+        return tuple(dict.fromkeys([*usual, *every]))
 
     def of(self, task: str) -> list[Variant]:
         """The variants of one task."""
@@ -204,13 +210,12 @@ def plain(value: Any) -> str:
 
 def _variant(runs: Sequence[Run], differing: Sequence[str], edited: set[str]) -> Variant:
     first = runs[0]
-    own = [f"{name} {plain(first.settings.get(name))}" for name in differing]
     # What the others share with the paper need not be said of them.
-    usual = settings_differ(first.task, first.settings)
-    said = [text for name, text in zip(differing, own, strict=True) if name in usual]
+    unusual = settings_differ(first.task, first.settings)
+    told_apart = [f"{n} {plain(first.settings.get(n))}" for n in differing if n in unusual]
     if first.shape in edited:
-        said.append(f"code {first.code}")
-    label = ", ".join([label_of(first.shape), *said])
+        told_apart.append(f"code {first.code}")
+    label = ", ".join([label_of(first.shape), *told_apart])
     return Variant(first.task, first.shape, first.settings, label, tuple(runs))
 
 
@@ -230,152 +235,6 @@ def _rank(shape: str) -> tuple[int, str]:
     return (known.index(shape) if shape in known else len(known), label_of(shape))
 
 
-# -- from folders of runs -------------------------------------------------------------------------
-
-MANY: Final = 60
-"""Runs from which on it pays to read them in several processes."""
-
-Stamp = tuple[tuple[int, int], ...]
-Known = dict[Path, tuple[Stamp, Run]]
-"""Runs as read before, and what their files looked like then."""
-
-
-def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> Study:
-    """Every run in or below a folder, whatever its state; or a packed folder.
-
-    With `known`, runs whose files have not changed since are not read again. With `workers`, many
-    runs are read by as many processes.
-    """
-    from klip.studies.packing import is_packed, unpack
-
-    if is_packed(folder):
-        return unpack(folder)
-    found: dict[str, Run] = {}
-    trouble = []
-    for run in _read_all(run_paths(folder), folder, {} if known is None else known, workers):
-        if isinstance(run, str):
-            trouble.append(run)
-            continue
-        twin = found.get(run.id)
-        if twin is not None:  # a copy: counted twice it would make intervals too narrow
-            run, other = (run, twin) if run.rows > twin.rows else (twin, run)
-            trouble.append(f"{other.path} is the same run as {run.path}, and was left out")
-        found[run.id] = run
-    return Study(ordered(found.values()), tuple(sorted(trouble)))
-
-
-def _read_all(paths: list[Path], folder: Path, known: Known, workers: int) -> list[Run | str]:
-    stamps = {path: stamp(path) for path in paths}
-    old = {path for path in paths if path in known and known[path][0] == stamps[path]}
-    # A run that is trained may stop being so without a file of it changing.
-    fresh = [path for path in paths if path not in old or known[path][1].status == "running"]
-    read = functools.partial(_read, folder=folder)
-    if workers > 1 and len(fresh) >= MANY:
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            made = dict(zip(fresh, pool.map(read, fresh, chunksize=10), strict=True))
-    else:
-        made = {path: read(path) for path in fresh}
-    for path, run in made.items():
-        if isinstance(run, Run):
-            known[path] = (stamps[path], run)
-    return [made[path] if path in made else known[path][1] for path in paths]
-
-
-def ordered(runs: Any) -> tuple[Run, ...]:
-    """By task, shape and seed."""
+def ordered(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Runs by task, shape and seed."""
     return tuple(sorted(runs, key=lambda run: (run.task, run.shape, run.seed, run.id)))
-
-
-def stamp(path: Path) -> Stamp:
-    """What tells whether a run's files have changed."""
-    found = []
-    for name in (METRICS, NEWEST, "lock"):
-        try:
-            about = (path / name).stat()
-            found.append((about.st_mtime_ns, about.st_size))
-        except OSError:
-            found.append((0, 0))
-    return tuple(found)
-
-
-def _read(path: Path, folder: Path) -> Run | str:
-    """A run, or why it could not be read."""
-    try:
-        record = read_run(path)
-    except KlipError as error:
-        return _relative(str(error), folder)
-    inside = path.relative_to(folder).as_posix()
-    return Run(
-        path.resolve().name if inside == "." else inside,
-        record.id,
-        record.config,
-        record.status,
-        _relative(record.reason, folder),
-        tuple(record.machines),
-        tuple(_relative(line, folder) for line in record.history),
-        tuple(_relative(line, folder) for line in record.notes),
-        _digest(record) if record.arrays else "",
-        columns(record.rows),
-    )
-
-
-def _digest(record: Record) -> str:
-    """`Record.digest`, without spelling out again what lies there spelled out.
-
-    The trainer writes each row as `json.dumps` does, so the file's lines are the text that the
-    digest is of. Where the file is damaged, or is not what the rows are from, the rows are.
-    """
-    try:
-        lines = (record.path / METRICS).read_bytes().split(b"\n")[: len(record.rows)]
-    except OSError:
-        lines = []
-    if record.notes or len(lines) != len(record.rows):
-        return record.digest()
-    sha256 = hashlib.sha256(b"[" + b", ".join(lines) + b"]")
-    for name, array in sorted(record.arrays.items()):
-        sha256.update(f"{name} {array.dtype} {array.shape}".encode())
-        sha256.update(np.ascontiguousarray(array).tobytes())
-    return sha256.hexdigest()
-
-
-def _relative(text: str, folder: Path) -> str:
-    """The same wherever the folder lies."""
-    return text.replace(f"{folder}/", "").replace(f"{folder.resolve()}/", "")
-
-
-def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
-    """Rows of metrics as columns; what is not a number, or not finite, is NaN.
-
-    >>> columns([{"step": 1, "kl": None, "b": [1, 2]}, {"step": 2, "kl": 0.5, "b": None}])["b"]
-    array([[ 1.,  2.],
-           [nan, nan]])
-    """
-    if not rows:
-        return {}
-    names = list(rows[0])
-    if all(list(row) == names for row in rows):
-        by_name = zip(names, zip(*(row.values() for row in rows), strict=True), strict=True)
-        return {name: _column(values) for name, values in by_name}
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return {name: _column([row.get(name) for row in rows]) for name in names}
-
-
-def _column(values: Sequence[Any]) -> Column:
-    first = next((v for v in values if v is not None), None)
-    if not isinstance(first, list):
-        return _numbers(values)
-    width = max(len(v) for v in values if isinstance(v, list))
-    empty = [None] * width
-    fits = (v if isinstance(v, list) and len(v) == width else empty for v in values)
-    return _numbers([number for v in fits for number in v]).reshape(len(values), width)
-
-
-def _numbers(values: Sequence[Any]) -> Column:
-    try:
-        made = np.array(values, dtype=np.float64)
-        if made.shape != (len(values),):
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        made = np.array([v if isinstance(v, (int, float)) else np.nan for v in values], np.float64)
-    made[~np.isfinite(made)] = np.nan
-    return made

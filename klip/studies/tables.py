@@ -28,7 +28,7 @@ from klip.studies.study import Study, Variant, shape_of
 
 
 @dataclass(frozen=True)
-class Final:
+class FinalReturns:
     """A variant's final returns, over its seeds."""
 
     variant: Variant
@@ -65,32 +65,32 @@ class Sweep:
     knob: str
     about: str
     """Settings that are not the paper's."""
-    points: tuple[tuple[float, Final], ...]
+    points: tuple[tuple[float, FinalReturns], ...]
     """By the knob's value."""
 
 
-def finals(study: Study) -> list[Final]:
+def finals(study: Study) -> list[FinalReturns]:
     """Every variant's final returns."""
     return [_final(variant) for variant in study.variants]
 
 
-def _final(variant: Variant) -> Final:
+def _final(variant: Variant) -> FinalReturns:
     apart = why_not_compared(variant.task, variant.shape, variant.settings)
     key = None if apart else algorithm(variant.shape)
     published = published_return(variant.task, key) if key else None
     scores = variant.scores
     if all(score is None for score in scores.values()):
-        return Final(variant, None, None, published, None, apart)
+        return FinalReturns(variant, None, None, published, None, apart)
     known = Scores.of(scores.values())
     difference = None
     if published is not None:
         difference = against_published(known, published.mean, published.std, published.n)
-    return Final(variant, summarise(known), mean(known), published, difference, apart)
+    return FinalReturns(variant, summarise(known), mean(known), published, difference, apart)
 
 
-def table_1(rows: Sequence[Final]) -> dict[str, dict[str, Final]]:
+def table_1(rows: Sequence[FinalReturns]) -> dict[str, dict[str, FinalReturns]]:
     """The paper's table: by task and algorithm, what was run with the paper's config."""
-    found: dict[str, dict[str, Final]] = {}
+    found: dict[str, dict[str, FinalReturns]] = {}
     for task in TASKS:
         cells = {
             key: row
@@ -121,9 +121,9 @@ def differences(study: Study) -> list[Difference]:
     return made
 
 
-def sweeps(rows: Sequence[Final]) -> list[Sweep]:
+def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
     """Shapes of which at least two values of one parameter were run, all else being equal."""
-    found: dict[tuple[str, str, str, str], list[tuple[float, Final]]] = defaultdict(list)
+    found: dict[tuple[str, str, str, str], list[tuple[float, FinalReturns]]] = defaultdict(list)
     for row in rows:
         shape = shape_of(row.variant.shape)
         if shape is None or row.mean is None:
@@ -143,7 +143,7 @@ def sweeps(rows: Sequence[Final]) -> list[Sweep]:
     return made
 
 
-def records(rows: Sequence[Final], paired: Sequence[Difference]) -> list[dict[str, Any]]:
+def records(rows: Sequence[FinalReturns], paired: Sequence[Difference]) -> list[dict[str, Any]]:
     """One flat record a variant, all that the page's tables show: for CSV and LaTeX."""
     against = {id(d.first): d for d in paired}
     made = []
@@ -156,21 +156,22 @@ def records(rows: Sequence[Final], paired: Sequence[Difference]) -> list[dict[st
             "seeds": s.n if s else 0,
             "mean": s.mean if s else None, "std": s.std if s else None,
             "sample_std": s.sample_std if s else None, "iqm": s.iqm if s else None,
-            **_ends("mean", m),
+            **ends("mean", m),
             "published_mean": row.published.mean if row.published else None,
             "published_std": row.published.std if row.published else None,
             "minus_published": row.difference.estimate if row.difference else None,
-            **_ends("minus_published", row.difference),
+            **ends("minus_published", row.difference),
             "reference": d.second.label if d else None, "pairs": pair.n if pair else None,
             "minus_reference": pair.estimate if pair else None,
-            **_ends("minus_reference", pair),
+            **ends("minus_reference", pair),
             "identical": d.paired.identical if d else None,
             "not_compared": row.apart or None,
         })  # fmt: skip
     return made
 
 
-def _ends(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
+def ends(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
+    """The ends of an interval under the names `<name>_low` and `<name>_high`."""
     low, high = (estimate.low, estimate.high) if estimate else (None, None)
     return {f"{name}_low": low, f"{name}_high": high}
 
@@ -188,7 +189,7 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
     return file.getvalue()
 
 
-def as_latex(cells: Mapping[str, Mapping[str, Final]]) -> str:
+def as_latex(cells: Mapping[str, Mapping[str, FinalReturns]]) -> str:
     r"""Table 1 for a paper that uses booktabs: ours, and what was published below it."""
     heads = [TITLES[key].replace("β", r"$\beta$") for key in PAPER]
     lines = [
@@ -215,7 +216,7 @@ def as_latex(cells: Mapping[str, Mapping[str, Final]]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def returns_as_latex(rows: Sequence[Final]) -> str:
+def returns_as_latex(rows: Sequence[FinalReturns]) -> str:
     """Every variant's final return, a line each."""
     lines = [
         "% Final return: mean ± population std over seeds, and the 95 % Student t interval.",

@@ -9,18 +9,22 @@ import numpy as np
 import pytest
 
 from klip.cli import main
-from klip.draw.figures import FIGURES
-from klip.pages.report import embed, render
-from klip.pages.writing import watch, write_report, write_tables
+from klip.draw.as_matplotlib import drawn as figure_of
+from klip.draw.pictures import pictures
+from klip.pages.report import answer
+from klip.pages.template import embed
+from klip.pages.writing import report_of, watch, write_report, write_tables
 from klip.runs import RunFolder, read_run
+from klip.studies.findings import find
 from klip.studies.packing import pack
-from klip.studies.study import Study, read_study
-from tests.studies.folders import FORMS, config, make_run, make_study, small
+from klip.studies.reading import read_study
+from klip.studies.study import Study
+from tests.studies.folders import FORMS, config, make_pooled, make_run, make_study, small
 
 pytest_plugins = ["tests.pages.browser"]
 
-SECTIONS = ("run", "table", "returns", "paired", "curves", "identity", "sweeps", "partition",
-            "beta", "shapes", "runs", "explorer-section", "reading")  # fmt: skip
+SECTIONS = ("answer", "curves", "sweeps", "partition", "beta", "table", "returns", "paired",
+            "identity", "shapes", "run", "runs", "explorer-section", "reading")  # fmt: skip
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u2028'\"&"
 
 
@@ -38,6 +42,10 @@ def study(tmp_path_factory):
 @pytest.fixture(scope="module")
 def html(study):
     return render(study)
+
+
+def render(study):
+    return report_of(study).page()
 
 
 def text_of(html):
@@ -95,7 +103,9 @@ def test_the_same_bytes_from_folders_and_from_a_pack(study, html, tmp_path):
     pack(study, tmp_path / "packed")
     again = read_study(tmp_path / "packed")
     assert render(again) == html
-    first, second = write_tables(study, tmp_path / "a"), write_tables(again, tmp_path / "b")
+    first, second = (
+        write_tables(report_of(one), tmp_path / name) for one, name in ((study, "a"), (again, "b"))
+    )
     for a, b in zip(first, second, strict=True):
         assert a.read_bytes() == b.read_bytes(), a.name
 
@@ -110,7 +120,7 @@ def test_nothing_in_a_name_can_act(tmp_path, page):
     assert "executes nothing" in text_of(html)
     trap = "<script>window.alert = () => { window.hit = 1 }</script>"
     page.open(html.replace("<head>", f"<head>{trap}"))
-    drawn(page, "learning-0")
+    drawn(page, "learning-curves-0")
     assert page.evaluate("[window.hit, document.images.length]") == [None, 0]
     assert page.evaluate("document.querySelector('#run tbody th').textContent") == task
     assert page.errors == []
@@ -146,13 +156,30 @@ def test_whatever_there_is(make, tmp_path, page):
     path = tmp_path / "report.html"
     study = read_study(tmp_path / "runs")
     write_report(study, path, None)
-    write_tables(study, tmp_path / "files")
-    for draw in FIGURES.values():
-        draw(study)
+    write_tables(report_of(study), tmp_path / "files")
+    for picture in pictures(find(study)).values():
+        figure_of(picture)
     page.open(path)
     page.settle()
     assert not page.errors
     assert not page.external
+
+
+def test_pictures_come_before_tables(html):
+    assert html.index('id="answer"') < html.index('id="curves"') < html.index("<table")
+    assert "running mean over 5 % of training" in text_of(html)
+
+
+def test_the_answer_says_what_is_shown_and_no_more(tmp_path):
+    make_study(tmp_path, shapes=FORMS[:2], seeds=3, **small())
+    for seed in range(3):
+        make_run(tmp_path, config(shape="spo(eps=0.2)", seed=seed, **small()), level=900.0)
+        make_run(tmp_path, config(shape="kl(b=1.0)", seed=seed, **small()), level=seed * 90.0)
+    higher, left, same = answer(find(read_study(tmp_path)))
+    assert higher.startswith("Shown to end higher than PPO-Clip: spo on CartPole-v1 (+")
+    assert left == "Not told apart from it by these seeds: 1 of 2 comparisons of a shape on a task."
+    assert same == "The same final return at every seed: per-sample, on 1 task."
+    assert answer(find(Study(()))) == []
 
 
 # -- in a browser ---------------------------------------------------------------------------------
@@ -184,29 +211,29 @@ def test_it_opens_without_a_network(page, html):
 
 def test_a_shape_is_hidden_everywhere(page, html):
     page.open(html)
-    drawn(page, "learning-0")
-    drawn(page, "learning-1")
-    assert set(visible(page, "learning-0", "clip")) == {True}
+    drawn(page, "learning-curves-0")
+    drawn(page, "learning-curves-1")
+    assert set(visible(page, "learning-curves-0", "clip")) == {True}
     page.click('#curves figure:first-child button[data-label="clip"]')
-    assert set(visible(page, "learning-0", "clip")) == {False}
-    assert set(visible(page, "learning-1", "clip")) == {False}
-    assert set(visible(page, "learning-0", "per-sample")) == {True}
+    assert set(visible(page, "learning-curves-0", "clip")) == {False}
+    assert set(visible(page, "learning-curves-1", "clip")) == {False}
+    assert set(visible(page, "learning-curves-0", "per-sample")) == {True}
     pressed = page.evaluate(
         """[...document.querySelectorAll('button[data-label="clip"]')]
         .map(b => b.getAttribute('aria-pressed'))"""
     )
     assert set(pressed) == {"false"}
     page.click('#curves figure:first-child button[data-label="clip"]')
-    assert set(visible(page, "learning-1", "clip")) == {True}
+    assert set(visible(page, "learning-curves-1", "clip")) == {True}
 
 
 def test_dragging_zooms(page, html):
     page.open(html)
-    drawn(page, "learning-0")
-    ask = """document.querySelector('[data-chart="learning-0"]').layout.xaxis.range"""
+    drawn(page, "learning-curves-0")
+    ask = """document.querySelector('[data-chart="learning-curves-0"]').layout.xaxis.range"""
     before = page.evaluate(ask)
     x, y, width, height = page.evaluate(
-        """(() => { const b = document.querySelector('[data-chart="learning-0"] .nsewdrag')
+        """(() => { const b = document.querySelector('[data-chart="learning-curves-0"] .nsewdrag')
         .getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"""
     )
     page.mouse("mouseMoved", x + 0.3 * width, y + 0.5 * height)
@@ -230,13 +257,56 @@ def test_the_dark_page_has_its_own_colours(page, html):
     found = []
     for dark in (False, True):
         page.open(html, dark=dark)
-        drawn(page, "learning-0")
+        drawn(page, "learning-curves-0")
         found.append(page.evaluate(
             """[getComputedStyle(document.body).backgroundColor,
-            document.querySelector('[data-chart="learning-0"]').data.at(-1).line.color]"""
+            document.querySelector('[data-chart="learning-curves-0"]').data.at(-1).line.color]"""
         ))  # fmt: skip
     assert found[0][0] != found[1][0]
     assert found[0][1] != found[1][1]
+
+
+def test_what_was_smoothed_is_shown_on_demand(page, tmp_path):
+    make_study(tmp_path, shapes=["clip(eps=0.2)"], seeds=2, **small(steps=200 * 64))
+    page.open(render(read_study(tmp_path)))
+    drawn(page, "learning-curves-0")
+    count = """document.querySelector('[data-chart="learning-curves-0"]').data.length"""
+    before = page.evaluate(count)
+    page.click("#raw")
+    assert page.evaluate(count) == before + 1
+    page.click("#raw")
+    assert page.evaluate(count) == before
+
+
+def test_the_page_says_what_is_pooled(page, tmp_path):
+    study = read_study(make_pooled(tmp_path / "runs"))
+    html = render(study)
+    (section,) = re.findall(r'(?s)<section id="across">.*?</section>', html)
+    assert html.index('id="curves"') < html.index('id="across"') < html.index('id="paired"')
+    assert html.count('href="#across"') == 1
+    said = text_of(section)
+    for sentence in (
+        "Final returns of 2 tasks × 3 seeds of each shape",
+        "1 is PPO-Clip’s mean final return in this study",
+        "1 run diverged and counts at the lowest score of its task, 0 or less",
+        "3 at other seeds",
+        "1 without a final return",
+        "Tasks left out: Ant-v4 (without spo); Walker2d-v4 (PPO-Clip has not ended there).",
+        "enough seeds: clip, lr 1; clip(eps=0.3).",
+        "same scores",
+        "2 × 3 1 diverged",
+    ):
+        assert sentence in said, sentence
+    page.open(html, width=390, dark=True)
+    page.evaluate("document.getElementById('across').scrollIntoView()")
+    page.wait("document.querySelector('[data-chart=across-tasks-0] .main-svg')")
+    traces = "document.querySelector('[data-chart=across-tasks-0]').data"
+    assert page.evaluate(f"{traces}.map(t => t.line.shape)") == ["hv"] * 7
+    page.click("#across .legend button[data-label=spo]")
+    assert page.evaluate(f"{traces}.map(t => t.visible)") == [True] * 4 + [False] * 3
+    assert page.errors == []
+    assert page.external == []
+    assert page.overflow() == 0
 
 
 # -- the commands ---------------------------------------------------------------------------------

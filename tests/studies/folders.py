@@ -69,3 +69,23 @@ def make_study(out, tasks=("CartPole-v1",), shapes=FORMS, seeds=3, **settings):
             for seed in range(seeds):
                 make_run(out, config(task, shape, seed, **settings))
     return out
+
+
+POOLED_TASKS = ("CartPole-v1", "Hopper-v4")
+POOLED_SHAPES = (*FORMS[:2], "spo(eps=0.2)")
+
+
+def make_pooled(out):
+    """Two tasks with three shapes and some that do not fit; one run diverged."""
+    first, second = POOLED_TASKS
+    make_study(out, [first], POOLED_SHAPES, 4, **small())
+    make_study(out, [second], POOLED_SHAPES[:2], 3, **small())
+    for seed in range(2):
+        make_run(out, config(second, POOLED_SHAPES[2], seed, **small()))
+    make_run(out, config(second, POOLED_SHAPES[2], 2, **small()), 5, "diverged", "not finite")
+    make_run(out, config(second, POOLED_SHAPES[2], 3, **small()), 5, "running")
+    make_run(out, config(first, "clip(eps=0.3)", **small()))
+    make_run(out, config(first, POOLED_SHAPES[0], **small(lr=1.0)))
+    make_study(out, ["Ant-v4"], POOLED_SHAPES[:2], 2, **small())
+    make_study(out, ["Walker2d-v4"], POOLED_SHAPES[1:], 3, **small())
+    return out

@@ -1,44 +1,25 @@
 """Over tasks: what is pooled, what is left out, what the numbers are, and where they are shown."""
 
-import csv
-import re
-
 import numpy as np
 import pytest
 
-from klip.draw.figures import across_tasks
-from klip.draw.style import save
-from klip.pages.report import render
-from klip.pages.writing import write_tables
-from klip.studies.across import across, records, thresholds
-from klip.studies.packing import pack
+from klip.studies.across import across, thresholds
+from klip.studies.reading import read_study
 from klip.studies.scores import Scores
 from klip.studies.statistics import iqm, mean, probability_of_improvement
-from klip.studies.study import Study, read_study
-from tests.pages.test_report import text_of
-from tests.studies.folders import FORMS, config, make_run, make_study, small
-
-pytest_plugins = ["tests.pages.browser"]
-
-TASKS = ("CartPole-v1", "Hopper-v4")
-SHAPES = (*FORMS[:2], "spo(eps=0.2)")
+from klip.studies.study import Study
+from tests.studies.folders import (
+    POOLED_SHAPES as SHAPES,
+)
+from tests.studies.folders import (
+    POOLED_TASKS as TASKS,
+)
+from tests.studies.folders import config, make_pooled, make_run, make_study, small
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """Two tasks with three shapes and some that do not fit; one run diverged."""
-    out = tmp_path_factory.mktemp("runs")
-    make_study(out, TASKS[:1], SHAPES, 4, **small())
-    make_study(out, TASKS[1:], SHAPES[:2], 3, **small())
-    for seed in range(2):
-        make_run(out, config(TASKS[1], SHAPES[2], seed, **small()))
-    make_run(out, config(TASKS[1], SHAPES[2], 2, **small()), 5, "diverged", "not finite")
-    make_run(out, config(TASKS[1], SHAPES[2], 3, **small()), 5, "running")
-    make_run(out, config(TASKS[0], "clip(eps=0.3)", **small()))
-    make_run(out, config(TASKS[0], SHAPES[0], **small(lr=1.0)))
-    make_study(out, ["Ant-v4"], SHAPES[:2], 2, **small())
-    make_study(out, ["Walker2d-v4"], SHAPES[1:], 3, **small())
-    return read_study(out)
+    return read_study(make_pooled(tmp_path_factory.mktemp("runs")))
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +117,6 @@ def test_nothing_to_pool(make, tmp_path):
     make(tmp_path)
     study = read_study(tmp_path)
     assert across(study) is None
-    assert across_tasks(study) is None
-    assert "across.csv" not in [path.name for path in write_tables(study, tmp_path / "out")]
 
 
 def test_no_runs():
@@ -151,8 +130,6 @@ def test_one_seed_has_no_interval(tmp_path):
     assert row.iqm.low is None
     assert row.better.low is None
     assert row.profile.low is None
-    assert across_tasks(study) is not None
-    assert "one seed: nothing can be said about the next" in text_of(render(study))
 
 
 def test_a_task_with_one_seed_does_not_cost_the_others_theirs(tmp_path):
@@ -173,63 +150,3 @@ def test_a_shape_that_always_diverges_is_pooled(tmp_path):
     row = across(read_study(tmp_path)).shapes[1]
     assert (row.scores.diverged, row.better.estimate) == (4, 0.0)
     assert row.iqm.estimate <= 0
-
-
-def test_every_number_is_in_the_csv(study, pool, tmp_path):
-    (path,) = (p for p in write_tables(study, tmp_path) if p.name == "across.csv")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(records(pool))
-    kinds = {row["statistic"] for row in rows}
-    assert kinds == {"zero", "one", "iqm", "mean", "improvement", "profile"}
-    (found,) = (r for r in rows if (r["statistic"], r["label"]) == ("improvement", "spo"))
-    assert float(found["estimate"]) == pool.shapes[2].better.estimate
-    assert (found["tasks"], found["seeds"], found["diverged"]) == ("2", "3", "1")
-
-
-def test_the_figure_draws_the_profiles(pool, study):
-    (axes,) = across_tasks(study).axes
-    lines = dict(zip((r.label for r in pool.shapes), axes.get_lines(), strict=True))
-    assert list(lines) == ["clip", "per-sample", "spo"]
-    np.testing.assert_array_equal(lines["spo"].get_ydata(), pool.shapes[2].profile.fraction)
-    assert lines["per-sample"].get_linestyle() == "--"
-
-
-def test_the_page_says_it(study, page, tmp_path):
-    html = render(study)
-    (section,) = re.findall(r'(?s)<section id="across">.*?</section>', html)
-    assert html.index('id="paired"') < html.index('id="across"') < html.index('id="curves"')
-    assert html.count('href="#across"') == 1
-    said = text_of(section)
-    for sentence in (
-        "Final returns of 2 tasks × 3 seeds of each shape",
-        "1 is PPO-Clip’s mean final return in this study",
-        "1 run diverged and counts at the lowest score of its task, 0 or less",
-        "3 at other seeds",
-        "1 without a final return",
-        "Tasks left out: Ant-v4 (without spo); Walker2d-v4 (PPO-Clip has not ended there).",
-        "enough seeds: clip, lr 1; clip(eps=0.3).",
-        "same scores",
-        "2 × 3 1 diverged",
-    ):
-        assert sentence in said, sentence
-    pack(study, tmp_path / "packed")
-    again = read_study(tmp_path / "packed")
-    assert render(again) == html
-    for a, b in zip(
-        write_tables(study, tmp_path / "a"), write_tables(again, tmp_path / "b"), strict=True
-    ):
-        assert a.read_bytes() == b.read_bytes(), a.name
-    for name, made in (("a", study), ("b", again)):
-        save(across_tasks(made), tmp_path / f"{name}.svg")
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    page.open(html, width=390, dark=True)
-    page.evaluate("document.getElementById('across').scrollIntoView()")
-    page.wait("document.querySelector('[data-chart=across] .main-svg')")
-    traces = "document.querySelector('[data-chart=across]').data"
-    assert page.evaluate(f"{traces}.map(t => t.line.shape)") == ["hv"] * 7
-    page.click("#across .legend button[data-label=spo]")
-    assert page.evaluate(f"{traces}.map(t => t.visible)") == [True] * 4 + [False] * 3
-    assert page.errors == []
-    assert page.external == []
-    assert page.overflow() == 0

@@ -7,7 +7,7 @@ import pytest
 
 from klip.runs import RunFolder, read_run
 from klip.studies.identities import also_identical, comparisons
-from klip.studies.study import read_study
+from klip.studies.reading import read_study
 from tests.studies.folders import FORMS, config, make_run, make_study, small
 
 

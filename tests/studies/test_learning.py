@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from klip.studies.learning import Band, band, overlaid, thinned
-from klip.studies.study import read_study
+from klip.studies.learning import SeedBand, band, overlaid, running_mean, thinned, window
+from klip.studies.reading import read_study
 from tests.studies.folders import config, make_run, make_study, small
 
 
@@ -50,7 +50,7 @@ def test_one_seed_and_equal_seeds_have_no_deviation(tmp_path):
 @pytest.mark.parametrize("size", [1, 499, 500, 501, 999, 1000, 12345])
 def test_thinning_keeps_the_ends_and_changes_no_value(size):
     x = np.arange(size, dtype=float)
-    found = thinned(Band(x, x**2, x, x))
+    found = thinned(SeedBand(x, x**2, x, x))
     assert len(found.steps) <= 500
     assert (found.steps[0], found.steps[-1]) == (0, size - 1)
     assert (found.mean == found.steps**2).all()
@@ -64,3 +64,32 @@ def test_what_lies_on_another(tmp_path):
     assert overlaid(per_sample, [clip]) == 1
     assert overlaid(per_sample, [clip, spo, clip]) == 2
     assert overlaid(spo, [clip, per_sample]) == 0
+
+
+@pytest.mark.parametrize("width", [1, 3, 25])
+def test_a_running_mean_is_over_the_values_that_are_there(width):
+    draw = np.random.default_rng(0)
+    values = np.where(draw.uniform(size=200) < 0.4, np.nan, draw.normal(size=200))
+    values[60:100] = np.nan
+    half = width // 2
+    for k, smooth in enumerate(running_mean(values, width)):
+        near = values[max(0, k - half) : k + half + 1]
+        near = near[~np.isnan(near)]
+        assert np.isnan(smooth) if not len(near) else smooth == pytest.approx(near.mean())
+
+
+def test_a_window_is_odd_and_a_twentieth_of_training():
+    assert [window(n) for n in (1, 20, 61, 488, 1000)] == [1, 1, 3, 25, 51]
+
+
+def test_smoothing_comes_before_the_mean_over_seeds(tmp_path):
+    """A seed without a value at an iteration counts there as soon as its window has one."""
+    settings = small(steps=200 * 64)
+    runs = read_study(make_study(tmp_path, shapes=["clip(eps=0.2)"], seeds=3, **settings)).runs
+    smooth = band(runs, "return_mean", 0.05)
+    assert len(smooth.steps) == 200
+    assert set(smooth.seeds) == {3.0}
+    each = np.stack([running_mean(run.metrics["return_mean"], 11) for run in runs])
+    np.testing.assert_allclose(smooth.mean, each.mean(axis=0))
+    np.testing.assert_allclose(smooth.std, each.std(axis=0))
+    assert [run.final for run in runs] == [run.final for run in read_study(tmp_path).runs]

@@ -8,7 +8,8 @@ import pytest
 from klip.errors import KlipError
 from klip.runs import RunFolder, read_run, run_paths
 from klip.studies.packing import pack, unpack
-from klip.studies.study import MANY, Study, columns, label_of, plain, read_study, shape_of
+from klip.studies.reading import MANY, columns, read_study
+from klip.studies.study import Study, label_of, plain, shape_of
 from tests.studies.folders import config, make_run, make_study, small
 
 

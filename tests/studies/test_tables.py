@@ -15,7 +15,7 @@ from klip.studies.published import (
     published_return,
     why_not_compared,
 )
-from klip.studies.study import read_study
+from klip.studies.reading import read_study
 from klip.studies.tables import (
     as_csv,
     as_latex,
