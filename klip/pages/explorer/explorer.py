@@ -7,22 +7,21 @@ page draws with the library's formulas at any value; a test compares the two in 
 from __future__ import annotations
 
 import dataclasses
-import html
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
+from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from klip.draw import style
 from klip.draw.show import ADVANTAGES, RATIOS
 from klip.errors import KlipError
 from klip.pages.explorer.jaxpr_js import javascript
+from klip.pages.template import embed, fill
 from klip.shapes import (
     CONTEXT_FIELDS,
     Array,
@@ -107,14 +106,15 @@ def explorer_parts(shapes: Sequence[Shape | Controller] | None = None) -> Parts:
         "ratios": RATIOS,
         "advantages": ADVANTAGES,
     }
-    js = _filled("explorer.js", DATA=_json(data), CODE=",\n".join(code))
-    return Parts(_filled("explorer.html", LEFT_OUT=_left_out(left_out)), _css(), js, left_out)
+    js = fill("explorer/explorer.js", data=embed(data), code=Markup(",\n".join(code)))
+    return Parts(fill("explorer/explorer.html", left_out=left_out), _css(), js, left_out)
 
 
 def explorer_page(shapes: Sequence[Shape | Controller] | None = None) -> str:
     """The explorer as one HTML page, readable without a network."""
     parts = explorer_parts(shapes)
-    return _filled("page.html", CSS=parts.css, HTML=parts.html, JS=parts.js)
+    texts = {name: Markup(getattr(parts, name)) for name in ("css", "html", "js")}
+    return fill("explorer/page.html", **texts)
 
 
 def title_of(value: Value) -> str:
@@ -363,33 +363,10 @@ def _formulas(value: Value) -> list[tuple[str, str]]:
     return found
 
 
-def _left_out(left_out: Mapping[str, str]) -> str:
-    if not left_out:
-        return ""
-    items = "".join(
-        f"<li>{html.escape(name)}: {html.escape(why)}</li>" for name, why in left_out.items()
-    )
-    return f'<p class="kx-soft">Not in the explorer:</p><ul class="kx-soft">{items}</ul>'
-
-
 def _css() -> str:
     stops = style.BETA_MAP.resampled(11)
     light = ", ".join(to_hex(stops(i)) for i in range(11))
-    return _filled(
-        "explorer.css", LIGHT_MAP=light, DARK_MAP=", ".join(_DARK_MAP), BAND=style.BAND,
-        POSITIVE=style.POSITIVE, NEGATIVE=style.NEGATIVE, NEUTRAL=style.NEUTRAL,
-        KILL=style.KILL, PASS=style.PASS, IN=style.IN,
-    )  # fmt: skip
-
-
-def _json(data: Any) -> str:
-    """JSON that is safe inside a script: nothing in it can end the element."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _filled(template: str, **blanks: str) -> str:
-    """A template with its @BLANKS@ filled, in one pass: what fills one may look like another."""
-    folder = resources.files("klip.pages").joinpath("templates", "explorer")
-    text = folder.joinpath(template).read_text("utf-8")
-    return re.sub(r"@([A-Z_]+)@", lambda match: blanks[match[1]], text)
+    names = ("BAND", "POSITIVE", "NEGATIVE", "NEUTRAL", "KILL", "PASS", "IN")
+    colours = {name.lower(): getattr(style, name) for name in names}
+    maps = {"light_map": light, "dark_map": ", ".join(_DARK_MAP)}
+    return fill("explorer/explorer.css", **colours, **maps)
