@@ -23,8 +23,8 @@ def arm_looks(group: GroupFindings) -> Mapping[str, Look]:
     """A look for each arm of a group, by its name."""
     # A name is somebody's: parts of it before a bracket or comma make no family of shapes.
     places = [f"arm {place}" for place in range(len(group.arms))]
-    found = looks(places)
-    return {arm.name: found[place] for arm, place in zip(group.arms, places, strict=True)}
+    by_place = looks(places)
+    return {arm.name: by_place[place] for arm, place in zip(group.arms, places, strict=True)}
 
 
 def accuracy(group: GroupFindings) -> Picture | None:
@@ -89,10 +89,10 @@ PICTURES: Final[tuple[Callable[[GroupFindings], Picture | None], ...]] = (
 
 def pictures(findings: TokenFindings) -> dict[str, dict[str, Picture]]:
     """By group and kind, all for which there is something; stems name both."""
-    made: dict[str, dict[str, Picture]] = {}
+    by_group: dict[str, dict[str, Picture]] = {}
     for group in findings.groups:
         every = (describe(group) for describe in PICTURES)
-        made[group.name] = {
+        by_group[group.name] = {
             kind.stem: Picture(
                 f"{group.name.replace(' ', '-')}-{kind.stem}",
                 kind.panels,
@@ -102,7 +102,7 @@ def pictures(findings: TokenFindings) -> dict[str, dict[str, Picture]]:
             for kind in every
             if kind is not None
         }
-    return made
+    return by_group
 
 
 def _over_training(group: GroupFindings, metric: str, title: str, y: str) -> Panel | None:

@@ -46,7 +46,7 @@ class Curve:
 def trace(
     function: Callable[[Floats], Floats], low: float, high: float, samples: int = 801
 ) -> Curve:
-    """The function over [low, high], its jumps found and cut.
+    """The function over [low, high], its jumps located and cut.
 
     >>> trace(np.sign, -1.0, 2.0).jumps
     (Leap(at=0.0, left=-1.0, right=1.0),)
@@ -67,10 +67,10 @@ def trace(
         lower = np.abs(y_middle - y_left) >= np.abs(y_right - y_middle)
         left, y_left = np.where(lower, left, middle), np.where(lower, y_left, y_middle)
         right, y_right = np.where(lower, middle, right), np.where(lower, y_middle, y_right)
-    found = np.abs(y_right - y_left) > VISIBLE * height
-    at = (left + right)[found] / 2
-    sides = np.stack([y_left[found], np.full(at.shape, np.nan), y_right[found]], axis=1)
-    where = np.repeat(cells[found] + 1, 3)
+    real = np.abs(y_right - y_left) > VISIBLE * height
+    at = (left + right)[real] / 2
+    sides = np.stack([y_left[real], np.full(at.shape, np.nan), y_right[real]], axis=1)
+    where = np.repeat(cells[real] + 1, 3)
     return Curve(
         np.insert(x, where, np.repeat(at, 3)),
         np.insert(y, where, sides.ravel()),
@@ -114,8 +114,8 @@ def values(
         np.asarray(w, dtype=float), np.asarray(advantage, dtype=float)
     )
     context = context_of(shape, ratios, advantages, overrides or {})
-    seen = getattr(shape, view)(np.log(ratios), advantages, context)
-    return np.broadcast_to(np.asarray(seen, dtype=float), ratios.shape)
+    view_values = getattr(shape, view)(np.log(ratios), advantages, context)
+    return np.broadcast_to(np.asarray(view_values, dtype=float), ratios.shape)
 
 
 def along_ratio(

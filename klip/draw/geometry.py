@@ -233,9 +233,9 @@ def write_figures(folder: Path, formats: Sequence[str] = ("png", "svg")) -> list
     """Write all five to a folder, in each format; the paths in the order written."""
     written = []
     for stem, make in FIGURES.items():
-        made = make()
+        drawn = make()
         for suffix in formats:
             path = Path(folder) / f"{stem}.{suffix}"
-            save(made, path)
+            save(drawn, path)
             written.append(path)
     return written

@@ -110,8 +110,8 @@ def _check(
     needed = frozenset[str]().union(*(shape.needs for shape in shapes))
     for name in given:
         if name not in needed:
-            said = f"they need {', '.join(sorted(needed))}" if needed else "they need no context"
-            raise KlipError(f"none of these shapes looks at '{name}'; {said}")
+            needs = f"they need {', '.join(sorted(needed))}" if needed else "they need no context"
+            raise KlipError(f"none of these shapes looks at '{name}'; {needs}")
 
 
 def _pair(
@@ -330,8 +330,8 @@ def _window(w: Floats, advantages: Sequence[float], shape: Shape | None) -> tupl
     top = RATIOS[1]
     if shape is not None and high > top:
         ends = (RATIOS[1], min(high, FARTHEST))
-        found = [j.at for a in advantages for j in along_ratio(shape, "multiplier", a, ends).jumps]
-        top = max([top, *(1.2 * at for at in found)])
+        jumps = [j.at for a in advantages for j in along_ratio(shape, "multiplier", a, ends).jumps]
+        top = max([top, *(1.2 * at for at in jumps)])
     return (low, min(high, top)) if low < top else (low, high)
 
 

@@ -71,11 +71,11 @@ def _curve(shape: Shape, view: View, advantage: float) -> Curve:
 
 def _path(xs: Floats, ys: Floats) -> str:
     """A move after each gap."""
-    made, pen = [], "M"
+    moves, pen = [], "M"
     for x, y in zip(xs, ys, strict=True):
         if np.isnan(y):
             pen = "M"
             continue
-        made.append(f"{pen}{_x(x):.1f} {_y(y):.1f}")
+        moves.append(f"{pen}{_x(x):.1f} {_y(y):.1f}")
         pen = "L"
-    return "".join(made)
+    return "".join(moves)

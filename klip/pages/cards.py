@@ -70,12 +70,18 @@ def card(spelling: str) -> Card:
     except (KlipError, ArithmeticError, ValueError) as error:
         return Card(spelling, label_of(spelling), formula, value.reference, None, (), str(error))
     meanings = Profile.meanings()
-    told = tuple(
+    described = tuple(
         (name.replace("_", " "), written(known), meanings[name])
         for name, known in properties.items()
     )
     return Card(
-        spelling, label_of(spelling), formula, value.reference, picture, told, " ".join(remarks)
+        spelling,
+        label_of(spelling),
+        formula,
+        value.reference,
+        picture,
+        described,
+        " ".join(remarks),
     )
 
 

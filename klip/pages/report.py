@@ -155,15 +155,15 @@ def _paired(differences: Sequence[Difference]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[Difference]] = {}
     for d in differences:
         groups.setdefault((d.first.task, d.second.label), []).append(d)
-    made = []
+    tables = []
     for (task, reference), members in groups.items():
         marks = words.around_zero([d.paired.difference for d in members])
         lines = [
             {"d": d, "e": d.paired.difference, "mark": mark, "says": _says(d)}
             for d, mark in zip(members, marks, strict=True)
         ]
-        made.append({"task": task, "reference": reference, "lines": lines})
-    return made
+        tables.append({"task": task, "reference": reference, "lines": lines})
+    return tables
 
 
 def _across(pool: Across) -> dict[str, Any]:

@@ -80,13 +80,13 @@ def embed(data: Any) -> Markup:
 
 @functools.cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("klip.pages", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {f.__name__: f for f in words.FILTERS}
-    made.globals["cell"] = words.cell
-    return made
+    environment.filters |= {f.__name__: f for f in words.FILTERS}
+    environment.globals["cell"] = words.cell
+    return environment

@@ -52,12 +52,12 @@ class Report:
 def report_of(study: Study) -> Report:
     """The report of a study of either kind; what both page and files need is computed here."""
     if arms.is_tokens(study):
-        found = arms.find_arms(study)
-        by_group = arm_pictures.pictures(found)
+        arm_findings = arms.find_arms(study)
+        by_group = arm_pictures.pictures(arm_findings)
         every = [picture for kinds in by_group.values() for picture in kinds.values()]
         return Report(
-            partial(tokens.render, found, by_group),
-            lambda: {"arms.csv": as_csv(arms.records(found))},
+            partial(tokens.render, arm_findings, by_group),
+            lambda: {"arms.csv": as_csv(arms.records(arm_findings))},
             lambda: {picture.stem: as_matplotlib.drawn(picture) for picture in every},
         )
     findings = find(study)
@@ -90,21 +90,21 @@ def _shapes(study: Study) -> dict[str, Figure]:
     return {f"shapes-{i}": figure for i, figure in enumerate(figures, 1)}
 
 
-def write_page(made: Report, path: Path, refresh: float | None = None) -> Path:
+def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
     """The page alone; whoever has it open finds the old one or the new."""
     if path.is_dir():
         raise KlipError(f"{path} is a folder: give the name of a file, such as {path}/report.html")
     with disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, made.page(refresh=refresh).encode("utf-8"))
+    write_whole(path, whole.page(refresh=refresh).encode("utf-8"))
     return path
 
 
-def write_tables(made: Report, folder: Path) -> list[Path]:
+def write_tables(whole: Report, folder: Path) -> list[Path]:
     """The tables, in files of their own; the paths in the order written."""
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    texts = made.tables()
+    texts = whole.tables()
     for name, text in texts.items():
         write_whole(folder / name, text.encode("utf-8"))
     return [folder / name for name in texts]
@@ -112,11 +112,11 @@ def write_tables(made: Report, folder: Path) -> list[Path]:
 
 def write_report(study: Study, page: Path, folder: Path | None) -> list[Path]:
     """The page, and in a folder, if one is given, tables and figures."""
-    made = report_of(study)
-    written = [write_page(made, page)]
+    whole = report_of(study)
+    written = [write_page(whole, page)]
     if folder is not None:
-        written += write_tables(made, folder)
-        written += as_matplotlib.write(made.figures(), folder)
+        written += write_tables(whole, folder)
+        written += as_matplotlib.write(whole.figures(), folder)
     return written
 
 

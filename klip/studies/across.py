@@ -150,11 +150,11 @@ def thresholds(scores: Sequence[Scores]) -> Floats:
 
 def records(pool: Across) -> list[dict[str, Any]]:
     """One flat record a number: a task's 0 and 1, a shape's estimates, its profile at each tau."""
-    made = []
+    numbers = []
     for part in pool.tasks:
         for name, value in (("zero", part.zero), ("one", part.one)):
             about: dict[str, Any] = {"task": part.task, "seeds": len(part.seeds)}
-            made.append(_record(name, value, about))
+            numbers.append(_record(name, value, about))
     for row in pool.shapes:
         about = {
             "shape": row.shape, "label": row.label, "tasks": len(pool.tasks),
@@ -163,13 +163,13 @@ def records(pool: Across) -> list[dict[str, Any]]:
         for name, e in (("iqm", row.iqm), ("mean", row.mean), ("improvement", row.better)):
             if e is not None:
                 more = {"low": e.low, "high": e.high, "method": e.method}
-                made.append(_record(name, e.estimate, about | more))
+                numbers.append(_record(name, e.estimate, about | more))
         p = row.profile
         for i, tau in enumerate(p.taus):
             low, high = (None if end is None else float(end[i]) for end in (p.low, p.high))
             at = {"tau": float(f"{tau:.9g}"), "low": low, "high": high, "method": p.method}
-            made.append(_record("profile", float(p.fraction[i]), about | at))
-    return made
+            numbers.append(_record("profile", float(p.fraction[i]), about | at))
+    return numbers
 
 
 def _record(name: str, estimate: float, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,15 +266,15 @@ def _scores(
     keys: Sequence[Key], sides: Sequence[_Side], tasks: Sequence[PooledTask]
 ) -> dict[Key, Scores]:
     """Normalised, tasks stacked by their names, diverged runs at the lowest score."""
-    made: dict[Key, dict[str, Scores]] = {key: {} for key in keys}
+    by_key: dict[Key, dict[str, Scores]] = {key: {} for key in keys}
     for side, part in zip(sides, tasks, strict=True):
         of = {k: [side.members[k].scores[seed] for seed in part.seeds] for k in keys}
         known = [score for runs in of.values() for score in runs if score is not None]
         lowest = min([part.zero, *known])
         for key, runs in of.items():
             counted = Scores.of(runs).counting(lowest)
-            made[key][part.task] = normalise(counted, part.zero, part.one)
-    return {key: stack(by_task) for key, by_task in made.items()}
+            by_key[key][part.task] = normalise(counted, part.zero, part.one)
+    return {key: stack(by_task) for key, by_task in by_key.items()}
 
 
 def _rows(

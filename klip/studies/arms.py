@@ -253,7 +253,7 @@ def mean_over_rows(values: Column) -> Column:
 
 def records(findings: TokenFindings) -> list[dict[str, Any]]:
     """One flat record an arm, for CSV."""
-    made = []
+    rows = []
     for row in (row for group in findings.groups for row in group.rows):
         arm = row.arm
         estimates = {"start": row.start, "final": row.final, "over_training": row.over_training}
@@ -264,5 +264,5 @@ def records(findings: TokenFindings) -> list[dict[str, Any]]:
         }  # fmt: skip
         for name, e in {**estimates, "difference": row.difference}.items():
             about |= {name: e.estimate if e else None, **ends(name, e)}
-        made.append(about)
-    return made
+        rows.append(about)
+    return rows

@@ -39,20 +39,20 @@ class Comparison:
 
 def comparisons(study: Study) -> list[Comparison]:
     """Every seed for which at least two of the forms were run."""
-    found: dict[tuple[str, str, str], dict[int, dict[str, Run]]] = defaultdict(dict)
+    groups: dict[tuple[str, str, str], dict[int, dict[str, Run]]] = defaultdict(dict)
     for run in study.runs:
         shape = shape_of(run.shape)
         if shape is not None and shape.name in FORMS and str(shape) == run.shape:
             band = ", ".join(f"{k}={v}" for k, v in shape.parameters.items())
             key = run.task, band, repr(sorted(run.settings.items()))
-            found[key].setdefault(run.seed, {})[shape.name] = run
-    made = []
-    for (task, band, _), seeds in found.items():
+            groups[key].setdefault(run.seed, {})[shape.name] = run
+    compared = []
+    for (task, band, _), seeds in groups.items():
         for seed, runs in sorted(seeds.items()):
             if len(runs) > 1:
                 members = {form: runs[form] for form in FORMS if form in runs}
-                made.append(_compare(task, band, seed, members))
-    return made
+                compared.append(_compare(task, band, seed, members))
+    return compared
 
 
 def also_identical(study: Study) -> list[tuple[str, str, int]]:
@@ -87,10 +87,10 @@ def _verdict(runs: Mapping[str, Run]) -> tuple[Verdict, str]:
     behind = {form: run for form, run in runs.items() if run.status not in ("done", "diverged")}
     lengths = {run.rows for run in runs.values()}
     if behind or len(lengths) > 1:
-        told = ", ".join(f"{form} {run.status} at {run.rows}" for form, run in behind.items())
+        states = ", ".join(f"{form} {run.status} at {run.rows}" for form, run in behind.items())
         common = min(lengths)
         alike = f"the metrics of {common} iterations are equal so far" if common else "no metrics"
-        return "open", f"{told}; {alike}" if told else alike
+        return "open", f"{states}; {alike}" if states else alike
     digests = {run.digest for run in runs.values()}
     if digests == {""}:
         return "open", "no arrays to compare"
@@ -101,9 +101,9 @@ def _difference(first: str, a: Run, second: str, b: Run) -> str:
     """In words, or nothing: of two ended runs the whole, of others the iterations of both."""
     common = min(a.rows, b.rows)
     for i, names in _parting(a, b, common):
-        told = [f"{name} {_value(a, name, i)} against {_value(b, name, i)}" for name in names[:2]]
+        values = [f"{name} {_value(a, name, i)} against {_value(b, name, i)}" for name in names[:2]]
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        return f"{second} parts from {first} at iteration {i + 1}: {', '.join(told)}{more}"
+        return f"{second} parts from {first} at iteration {i + 1}: {', '.join(values)}{more}"
     both_ended = a.status == b.status == "done" or (a.rows == b.rows and a.status == b.status)
     if both_ended and a.digest != b.digest:
         if a.rows != b.rows:

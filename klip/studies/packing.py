@@ -157,9 +157,9 @@ def _checked(folder: Path, name: str, sha256: str) -> pl.DataFrame:
 
 def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:
     """The columns of each run; one that has only nulls is not the run's."""
-    made = {}
+    runs = {}
     for part in table.partition_by("run", maintain_order=True):
-        found: dict[str, Column] = {}
+        own: dict[str, Column] = {}
         wide: dict[str, list[Column]] = {}
         for column in part.drop("run"):
             if column.null_count() == len(part):
@@ -168,10 +168,10 @@ def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:
             if place := re.fullmatch(r"(.+)\[(\d+)\]", column.name):
                 wide.setdefault(place[1], []).append(values)
             else:
-                found[column.name] = values
-        found |= {name: np.stack(parts, axis=1) for name, parts in wide.items()}
-        made[int(part["run"][0])] = found
-    return made
+                own[column.name] = values
+        own |= {name: np.stack(parts, axis=1) for name, parts in wide.items()}
+        runs[int(part["run"][0])] = own
+    return runs
 
 
 def _run(about: dict[str, Any], metrics: dict[str, Column]) -> Run:

@@ -95,8 +95,10 @@ def why_not_compared(task: str, shape: str, settings: Mapping[str, Any]) -> str:
         known = shape.partition("(")[0] in {known.partition("(")[0] for known in PAPER.values()}
         return "not the paper's knob" if known else "not in the paper"
     differ = settings_differ(task, settings)
-    told = ", ".join(f"{name} {_short(a)} (paper: {_short(b)})" for name, (a, b) in differ.items())
-    return f"other settings: {told}" if told else ""
+    differences = ", ".join(
+        f"{name} {_short(a)} (paper: {_short(b)})" for name, (a, b) in differ.items()
+    )
+    return f"other settings: {differences}" if differences else ""
 
 
 def published_return(task: str, key: str) -> Published:
@@ -115,8 +117,8 @@ def published_curve(task: str, key: str) -> PublishedCurve:
 def published_peak_kill(task: str) -> float | None:
     """The largest kill fraction that the mean over PPO-Clip's seeds reached."""
     peaks = _data("returns")["peak_I_kill_fraction_of_seed_mean_ppo_clip"]
-    found = peaks.get(task.split("-")[0]) if task in TASKS else None
-    return None if found is None else float(found)
+    peak = peaks.get(task.split("-")[0]) if task in TASKS else None
+    return None if peak is None else float(peak)
 
 
 @functools.cache

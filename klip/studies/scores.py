@@ -54,9 +54,9 @@ class Scores:
     @classmethod
     def of(cls, runs: Iterable[float | None]) -> Scores:
         """The scores of one task's runs; None is a run that diverged."""
-        found = list(runs)
-        known = [score for score in found if score is not None]
-        return cls(np.array(known, dtype=float), diverged=len(found) - len(known))
+        scores = list(runs)
+        known = [score for score in scores if score is not None]
+        return cls(np.array(known, dtype=float), diverged=len(scores) - len(known))
 
     def counting(self, score: float) -> Scores:
         """The same with every diverged run counted at a score, say that of a random policy.
@@ -111,14 +111,14 @@ class Estimate:
     remark: str = ""
 
     def __str__(self) -> str:
-        told = _number(self.estimate)
+        text = _number(self.estimate)
         if self.low is not None and self.high is not None:
-            told += f" [{_number(self.low)}, {_number(self.high)}], {self.level:.4g} {self.method}"
-        told += f", {_runs(self.n, self.tasks)}"
+            text += f" [{_number(self.low)}, {_number(self.high)}], {self.level:.4g} {self.method}"
+        text += f", {_runs(self.n, self.tasks)}"
         if self.against is not None:
-            told += f" against {self.against}"
-        told += _fate(self.diverged, self.counted)
-        return f"{told} ({self.remark})" if self.remark else told
+            text += f" against {self.against}"
+        text += _fate(self.diverged, self.counted)
+        return f"{text} ({self.remark})" if self.remark else text
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class ScoreProfile:
     counted: int = 0
 
     def __str__(self) -> str:
-        told = f"profile at {self.taus.size} thresholds, {_runs(self.n, self.tasks)}"
-        told += _fate(self.diverged, self.counted)
-        return told if self.low is not None else f"{told} ({ONE_RUN})"
+        text = f"profile at {self.taus.size} thresholds, {_runs(self.n, self.tasks)}"
+        text += _fate(self.diverged, self.counted)
+        return text if self.low is not None else f"{text} ({ONE_RUN})"
 
 
 @dataclass(frozen=True)
@@ -180,15 +180,15 @@ class Paired:
     """Whether every pair has a difference of exactly 0."""
 
     def __str__(self) -> str:
-        told = str(self.difference).replace(" run", " pair", 1)
+        text = str(self.difference).replace(" run", " pair", 1)
         for what, seeds in (
             ("only in the first", self.only_first),
             ("only in the second", self.only_second),
             ("diverged", self.diverged),
         ):
             if seeds:
-                told += f"; {what}: seed {', '.join(map(str, seeds))}"
-        return told
+                text += f"; {what}: seed {', '.join(map(str, seeds))}"
+        return text
 
 
 def stack(tasks: Mapping[str, Scores]) -> Scores:
@@ -241,10 +241,10 @@ def _number(x: float) -> str:
 
 
 def _runs(n: int, tasks: int) -> str:
-    told = f"{n} run{'' if n == 1 else 's'}"
-    return told if tasks == 1 else f"{told} on each of {tasks} tasks"
+    text = f"{n} run{'' if n == 1 else 's'}"
+    return text if tasks == 1 else f"{text} on each of {tasks} tasks"
 
 
 def _fate(diverged: int, counted: int) -> str:
-    told = f", {counted} of them diverged" if counted else ""
-    return told + (f", {diverged - counted} more diverged" if diverged > counted else "")
+    text = f", {counted} of them diverged" if counted else ""
+    return text + (f", {diverged - counted} more diverged" if diverged > counted else "")

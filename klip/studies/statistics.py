@@ -96,16 +96,16 @@ def mean(
     if method == "bca" and len(grid) > 1:
         raise KlipError(f"bca is for one task, not {len(grid)}; choose t, percentile or expanded")
     if scores.n == 1 or _equal(grid):
-        found = None
+        ends = None
     elif method == "t":
-        found = student(grid, level)
+        ends = student(grid, level)
     else:
         index = draws(grid.shape, resamples, seed)
         if method == "bca":
-            found = bca(grid, average, index, level)
+            ends = bca(grid, average, index, level)
         else:
-            found = _ends(replicate(grid, average, index), method, level, len(grid), scores.n)
-    return _estimate(scores, _exact(average(grid), grid), found, method, level)
+            ends = _ends(replicate(grid, average, index), method, level, len(grid), scores.n)
+    return _estimate(scores, _exact(average(grid), grid), ends, method, level)
 
 
 def iqm(
@@ -125,11 +125,11 @@ def iqm(
     """
     grid = scores.grid
     check_level(level)
-    found = None
+    ends = None
     if scores.n > 1 and not _equal(grid):
         samples = replicate(grid, interquartile_mean, draws(grid.shape, resamples, seed))
-        found = _ends(samples, method, level, len(grid), scores.n)
-    return _estimate(scores, _exact(interquartile_mean(grid), grid), found, method, level)
+        ends = _ends(samples, method, level, len(grid), scores.n)
+    return _estimate(scores, _exact(interquartile_mean(grid), grid), ends, method, level)
 
 
 def performance_profile(
@@ -185,15 +185,15 @@ def probability_of_improvement(
             "stack the same tasks in both"
         )
     wins = improvement(x, y)
-    fewer, found = min(first.n, second.n), None
+    fewer, ends = min(first.n, second.n), None
     if fewer > 1:
         picked = draws(x.shape, resamples, seed), draws(y.shape, resamples, seed, stream=1)
-        found = _ends(replicate_improvement(wins, *picked), method, level, 2 * len(x), fewer)
-    low, high = _floats(found)
+        ends = _ends(replicate_improvement(wins, *picked), method, level, 2 * len(x), fewer)
+    low, high = _floats(ends)
     return Estimate(
         float(wins.mean()), low, high, first.n, NAMES[method], level, len(x), second.n,
         first.diverged + second.diverged, first.counted + second.counted,
-        ONE_RUN if found is None else SETTLED if found[0] == found[1] else "",
+        ONE_RUN if ends is None else SETTLED if ends[0] == ends[1] else "",
     )  # fmt: skip
 
 
@@ -267,14 +267,14 @@ def against_published(
     if n < 1:
         raise KlipError(f"the published mean is of n = {n} runs; give how many there were")
     difference = _exact(average(grid), grid) - published_mean
-    found, remark = None, ONE_RUN
+    ends, remark = None, ONE_RUN
     if min(scores.n, n) > 1:
         ours = 0.0 if _equal(grid) else float(grid.var(ddof=1)) / scores.n
         v, freedom = np.array([ours, published_std**2 / (n - 1)]), np.array([scores.n, n]) - 1.0
         reach = half_width(v, freedom, level)
-        found = np.asarray(difference - reach), np.asarray(difference + reach)
+        ends = np.asarray(difference - reach), np.asarray(difference + reach)
         remark = "" if reach > 0 else "no width: neither side scatters"
-    low, high = _floats(found)
+    low, high = _floats(ends)
     return Estimate(
         difference, low, high, scores.n, "Welch t", level, 1, n,
         scores.diverged, scores.counted, remark,
@@ -290,16 +290,16 @@ def _ends(samples: Floats, method: Method, level: float, tasks: int, runs: int) 
 
 
 def _estimate(
-    scores: Scores, estimate: float, found: Interval | None, method: Method, level: float
+    scores: Scores, estimate: float, ends: Interval | None, method: Method, level: float
 ) -> Estimate:
     remark = ""
     if scores.n == 1:
         remark = ONE_RUN
-    elif found is None:
-        found, remark = (np.asarray(estimate), np.asarray(estimate)), EQUAL
-    elif found[0] == found[1]:
+    elif ends is None:
+        ends, remark = (np.asarray(estimate), np.asarray(estimate)), EQUAL
+    elif ends[0] == ends[1]:
         remark = SETTLED
-    low, high = _floats(found)
+    low, high = _floats(ends)
     return Estimate(
         estimate, low, high, scores.n, NAMES[method], level, len(scores.grid), None,
         scores.diverged, scores.counted, remark,
@@ -316,8 +316,8 @@ def _exact(estimate: Floats, grid: Floats) -> float:
     return float(grid[0, 0]) if grid.min() == grid.max() else float(estimate)
 
 
-def _floats(found: Interval | None) -> tuple[float, float] | tuple[None, None]:
-    return (None, None) if found is None else (float(found[0]), float(found[1]))
+def _floats(ends: Interval | None) -> tuple[float, float] | tuple[None, None]:
+    return (None, None) if ends is None else (float(ends[0]), float(ends[1]))
 
 
 def _names(scores: Scores) -> str:

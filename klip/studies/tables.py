@@ -90,7 +90,7 @@ def _final(variant: Variant) -> FinalReturns:
 
 def table_1(rows: Sequence[FinalReturns]) -> dict[str, dict[str, FinalReturns]]:
     """The paper's table: by task and algorithm, what was run with the paper's config."""
-    found: dict[str, dict[str, FinalReturns]] = {}
+    table: dict[str, dict[str, FinalReturns]] = {}
     for task in TASKS:
         cells = {
             key: row
@@ -100,13 +100,13 @@ def table_1(rows: Sequence[FinalReturns]) -> dict[str, dict[str, FinalReturns]]:
             if key is not None
         }
         if cells:
-            found[task] = {key: cells[key] for key in PAPER if key in cells}
-    return found
+            table[task] = {key: cells[key] for key in PAPER if key in cells}
+    return table
 
 
 def differences(study: Study) -> list[Difference]:
     """Each variant against a reference of the same task and settings: PPO-Clip if it is there."""
-    made = []
+    compared = []
     groups: dict[tuple[str, str], list[Variant]] = defaultdict(list)
     for variant in study.variants:
         groups[variant.task, repr(sorted(variant.settings.items()))].append(variant)
@@ -117,13 +117,13 @@ def differences(study: Study) -> list[Difference]:
             both = first.keys() & second.keys()
             if any(first[s] is not None and second[s] is not None for s in both):
                 paired = paired_difference(first, second)
-                made.append(Difference(variant, reference, paired))
-    return made
+                compared.append(Difference(variant, reference, paired))
+    return compared
 
 
 def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
     """Shapes of which at least two values of one parameter were run, all else being equal."""
-    found: dict[tuple[str, str, str, str], list[tuple[float, FinalReturns]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str], list[tuple[float, FinalReturns]]] = defaultdict(list)
     for row in rows:
         shape = shape_of(row.variant.shape)
         if shape is None or row.mean is None:
@@ -132,25 +132,25 @@ def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
         for knob, value in numbers.items():
             rest = {k: str(v) for k, v in shape.parameters.items() if k != knob}
             alike = f"{sorted(rest.items())} {sorted(row.variant.settings.items())!r}"
-            found[row.variant.task, shape.name, knob, alike].append((value, row))
-    made = []
-    for (task, name, knob, _), points in found.items():
+            groups[row.variant.task, shape.name, knob, alike].append((value, row))
+    swept = []
+    for (task, name, knob, _), points in groups.items():
         if len({value for value, _ in points}) > 1:
             ordered = tuple(sorted(points, key=lambda point: point[0]))
             label = ordered[0][1].variant.label
             about = label.partition("), ")[2] if "), " in label else label.partition(", ")[2]
-            made.append(Sweep(task, name, knob, about, ordered))
-    return made
+            swept.append(Sweep(task, name, knob, about, ordered))
+    return swept
 
 
 def records(rows: Sequence[FinalReturns], paired: Sequence[Difference]) -> list[dict[str, Any]]:
     """One flat record a variant, all that the page's tables show: for CSV and LaTeX."""
     against = {id(d.first): d for d in paired}
-    made = []
+    lines = []
     for row in rows:
         v, s, m, d = row.variant, row.summary, row.mean, against.get(id(row.variant))
         pair = d.paired.difference if d else None
-        made.append({
+        lines.append({
             "task": v.task, "shape": v.shape, "label": v.label, "runs": len(v.runs),
             "done": v.count("done"), "diverged": v.count("diverged"), "open": row.open,
             "seeds": s.n if s else 0,
@@ -167,7 +167,7 @@ def records(rows: Sequence[FinalReturns], paired: Sequence[Difference]) -> list[
             "identical": d.paired.identical if d else None,
             "not_compared": row.apart or None,
         })  # fmt: skip
-    return made
+    return lines
 
 
 def ends(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
