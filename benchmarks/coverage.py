@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from klip.report.bootstrap import (
+from klip.studies.bootstrap import (
     Floats,
     Interval,
     Statistic,

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from klip.report.published import TASKS, default_settings
 from klip.runs import RunFolder, config_id, folder_of
+from klip.studies.published import TASKS, default_settings
 
 RESULT = Path(__file__).parent / "results" / "report.json"
 ITERATIONS = 488

@@ -23,8 +23,10 @@ def report(
 ) -> None:
     """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
 
+    Runs of PPO and of token experiments are told apart by their configs.
+
     Args:
-        runs: folder that `klip train` or `klip pack` wrote
+        runs: folder that `klip train`, `klip run` or `klip pack` wrote
         output: the page; it needs nothing beside it, and no network
         figures: folder for tables and figures; named as the page, without its suffix, unless given
         page_only: write the page alone
@@ -32,8 +34,8 @@ def report(
         every: seconds between looks, when watching
 
     """
-    from klip.report import writing
-    from klip.report.study import Known, read_study
+    from klip.pages import writing
+    from klip.studies.reading import Known, read_study
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
@@ -47,7 +49,8 @@ def report(
         try:
             study = writing.watch(runs, output, every, _say, known, workers=workers)
         except KeyboardInterrupt:
-            writing.write_page(read_study(runs, known, workers), output)
+            study = read_study(runs, known, workers)
+            writing.write_page(writing.report_of(study), output)
             print(f"stopped watching; {output} is as the runs are now")
             return
     else:
@@ -70,12 +73,12 @@ def pack(
     """Put the metrics of all runs into a few small files, from which reports can be made.
 
     Args:
-        runs: folder that `klip train` wrote
+        runs: folder that `klip train` or `klip run` wrote
         output: folder to write: runs.json, and a Parquet file a task
 
     """
-    from klip.report.packing import pack
-    from klip.report.study import read_study
+    from klip.studies.packing import pack
+    from klip.studies.reading import read_study
 
     study = read_study(runs, workers=os.cpu_count() or 1)
     if not study.runs:

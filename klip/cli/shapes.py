@@ -66,7 +66,7 @@ def show(
         raise KlipError(
             "name at least one shape, such as `klip show clip`; `klip shapes` lists all"
         )
-    from klip.report.show import save, show
+    from klip.draw.show import save, show
 
     if upto <= 1:
         raise KlipError(f"--upto {upto} leaves nothing beyond w = 1 to see: give more than 1")
@@ -104,7 +104,7 @@ def probe(
 
     """
     from klip.adapters.stock import configured
-    from klip.report.show import probe_picture, save
+    from klip.draw.show import probe_picture, save
     from klip.theory.probe import load_loss, probe
 
     probed = probe(configured(load_loss(loss), settings))
@@ -166,7 +166,7 @@ def figures(output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("figur
         output: folder to write them to
 
     """
-    from klip.report.geometry import write_figures
+    from klip.draw.geometry import write_figures
 
     for path in write_figures(output):
         print(f"wrote {path}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 State = Mapping[str, Array]
 
-NOTEBOOK = "klip.report.notebook"
+NOTEBOOK = "klip.draw.notebook"
 """The module that draws a region for a notebook, by name: this room imports no other."""
 
 

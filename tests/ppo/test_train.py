@@ -7,8 +7,8 @@ import pytest
 import klip
 from klip.cli import main
 from klip.ppo.train import plan
-from klip.report.identities import comparisons
-from klip.report.study import read_study
+from klip.studies.identities import comparisons
+from klip.studies.reading import read_study
 
 SMALL = {"rollout": 32, "steps": 384, "minibatch": 24, "epochs": 3}
 

@@ -1,0 +1,206 @@
+"""The report as one HTML page that needs nothing else: no network, no folder beside it.
+
+    Findings and pictures ──> context ── templates ──> report.html
+
+Pictures come before tables: the first screen shows who won, and how sure that is.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from klip.draw.palette import looks
+from klip.draw.panel import Picture
+from klip.draw.pictures import main_labels
+from klip.pages import words
+from klip.pages.cards import cards
+from klip.pages.template import page
+from klip.studies.across import Across, PooledShape
+from klip.studies.findings import Findings
+from klip.studies.identities import FORMS
+from klip.studies.learning import SMOOTHING
+from klip.studies.published import PAPER, TITLES, published_return, settings_differ
+from klip.studies.scores import Estimate
+from klip.studies.study import Study
+from klip.studies.tables import Difference
+
+
+def render(
+    findings: Findings, pictures: Mapping[str, Picture], refresh: float | None = None
+) -> str:
+    """The page; with `refresh`, one that loads itself again after so many seconds."""
+    study = findings.study
+    context: dict[str, Any] = {
+        "study": study,
+        "counts": Counter(run.status for run in study.runs),
+        "looks": looks(study.labels),
+        "picture": pictures.get,
+        "smoothing": SMOOTHING,
+        "tasks": [_task(findings, task) for task in study.tasks],
+        "answer": answer(findings),
+        "glance": _glance(findings),
+        "machines": _machines(study),
+        "paper": {"keys": PAPER, "titles": TITLES, "table": findings.table_1,
+                  "published": published_return},
+        "finals": findings.finals,
+        "paired": _paired(findings.differences),
+        "across": None if findings.across is None else _across(findings.across),
+        "seeds": sorted({row.summary.n for row in findings.finals if row.summary}),
+        "same": findings.comparisons,
+        "forms": FORMS,
+        "also": findings.also_identical,
+        "cards": cards(study),
+        "troubled": [run for run in study.runs if run.status not in ("done", "running")],
+        "noted": [run for run in study.runs if run.notes or run.history],
+        "explorer": _explorer(),
+    }  # fmt: skip
+    return page("report.html", list(pictures.values()), context, refresh)
+
+
+def answer(findings: Findings) -> list[str]:
+    """Who won, and how sure: what the paired differences to PPO-Clip show, in sentences."""
+    main = main_labels(findings.study)
+    compared = [
+        d
+        for d in findings.differences
+        if d.second.shape == PAPER["ppo_clip"] and d.first.label in main
+    ]
+    if not compared:
+        return []
+    same = [d for d in compared if d.paired.identical]
+    others = [d for d in compared if not d.paired.identical]
+    sentences = []
+    for shown in ("higher", "lower"):
+        names = [
+            f"{d.first.label} on {d.first.task} ({words.difference(d.paired.difference)})"
+            for d in others
+            if _sign(d.paired.difference) == shown
+        ]
+        if names:
+            sentences.append(f"Shown to end {shown} than PPO-Clip: {'; '.join(names)}.")
+    open_ = sum(_sign(d.paired.difference) == "open" for d in others)
+    if others and open_ == len(others):
+        sentences.append("No shape is shown to end higher or lower than PPO-Clip.")
+    if open_:
+        sentences.append(
+            f"Not told apart from it by these seeds: {open_} of {len(others)} comparisons of a "
+            "shape on a task."
+        )
+    if same:
+        names = [*dict.fromkeys(d.first.label for d in same)]
+        tasks = len({d.first.task for d in same})
+        where = f"on {tasks} task{'' if tasks == 1 else 's'}"
+        sentences.append(f"The same final return at every seed: {', '.join(names)}, {where}.")
+    return sentences
+
+
+@functools.cache
+def _explorer() -> Mapping[str, Markup]:
+    """Compiled once a process: a page that is kept fresh does not wait for it each time."""
+    from klip.pages.explorer.explorer import explorer_parts
+
+    parts = explorer_parts()
+    return {name: Markup(getattr(parts, name)) for name in ("html", "css", "js")}
+
+
+def _task(findings: Findings, task: str) -> dict[str, Any]:
+    """All that tables show of one task."""
+    members, rows = findings.study.of(task), findings.of(task)
+    shared = settings_differ(task, members[0].settings)
+    for variant in members[1:]:
+        other = settings_differ(task, variant.settings)
+        shared = {name: pair for name, pair in shared.items() if other.get(name) == pair}
+    marks = words.marks([row.mean for row in rows])
+    return {
+        "name": task,
+        "rows": [{"final": row, "mark": mark} for row, mark in zip(rows, marks, strict=True)],
+        "shared": shared,
+        "config": members[0].settings,
+    }
+
+
+def _glance(findings: Findings) -> dict[str, Any]:
+    """What the whole says, in numbers."""
+    study = findings.study
+    compared = [row.difference for row in findings.finals if row.difference is not None]
+    bounded = [(d.low, d.high) for d in compared if d.low is not None and d.high is not None]
+    counts = [row.summary.n for row in findings.finals if row.summary]
+    return {
+        "shapes": len({v.shape for v in study.variants}),
+        "verdicts": Counter(c.verdict for c in findings.comparisons),
+        "compared": len(bounded),
+        "holds": sum(low <= 0 <= high for low, high in bounded),
+        "seeds": (min(counts), max(counts)) if counts else None,
+        "steps": sum(float(run.metrics["step"][-1]) for run in study.runs if run.rows),
+    }
+
+
+def _machines(study: Study) -> list[dict[str, Any]]:
+    """Each set of versions and processor, and how many runs it trained a part of."""
+    counts: Counter[str] = Counter()
+    for run in study.runs:
+        own = [{k: v for k, v in machine.items() if k != "since"} for machine in run.machines]
+        counts.update({json.dumps(machine, sort_keys=True) for machine in own})
+    return [{"about": json.loads(text), "runs": count} for text, count in sorted(counts.items())]
+
+
+def _paired(differences: Sequence[Difference]) -> list[dict[str, Any]]:
+    """Differences by task and reference, each on a scale around zero."""
+    groups: dict[tuple[str, str], list[Difference]] = {}
+    for d in differences:
+        groups.setdefault((d.first.task, d.second.label), []).append(d)
+    tables = []
+    for (task, reference), members in groups.items():
+        marks = words.around_zero([d.paired.difference for d in members])
+        lines = [
+            {"d": d, "e": d.paired.difference, "mark": mark, "says": _says(d)}
+            for d, mark in zip(members, marks, strict=True)
+        ]
+        tables.append({"task": task, "reference": reference, "lines": lines})
+    return tables
+
+
+def _across(pool: Across) -> dict[str, Any]:
+    marks = words.marks([row.iqm for row in pool.shapes])
+    rows = zip(pool.shapes, marks, strict=True)
+    return {
+        "pool": pool,
+        "rows": [{"row": row, "mark": mark, "says": _compared(row)} for row, mark in rows],
+    }
+
+
+def _compared(row: PooledShape) -> str:
+    """What the probability of improvement shows."""
+    e = row.better
+    if e is None:
+        return "the reference"
+    if row.same:
+        return "same scores"
+    if e.low is None or e.high is None:
+        return "one seed: nothing can be said about the next"
+    return "better" if e.low > 0.5 else "worse" if e.high < 0.5 else "open"
+
+
+def _says(d: Difference) -> str:
+    """What a paired difference shows, and what it does not."""
+    e, p = d.paired.difference, d.paired
+    if p.identical:
+        return "the same final return at every seed"
+    if e.low is None or e.high is None:
+        return "one pair: nothing can be said about the next seed"
+    if _sign(e) != "open":
+        return f"{_sign(e)}; {e.n} pairs"
+    return f"open: {e.n} pairs show only what is beyond ±{words.number((e.high - e.low) / 2)}"
+
+
+def _sign(e: Estimate) -> str:
+    """What is known of a difference's sign: higher, lower or open."""
+    if e.low is None or e.high is None:
+        return "open"
+    return "higher" if e.low > 0 else "lower" if e.high < 0 else "open"

@@ -1,0 +1,71 @@
+// ---------------------------------------------------------------- start
+
+const common = {};
+
+function refresh() {
+  SIDES.forEach(key => { buildCard(key); stale.add(key); });
+  common.size.show(state.size);
+  common.tick.checked = state.difference;
+  changed();
+}
+
+function start() {
+  SIDES.forEach((key, i) => { state[key] = fresh(DATA.start[i]); });
+  common.size = control("kx-size", "|A|", state.size, {low: 0.05, high: TOP, step: 0.05, above: 0, words: "size of the advantage"},
+    x => { state.size = x; SIDES.forEach(key => stale.add(key)); legend(); changed(); });
+  common.at = control("kx-at", "read at w", state.at, {low: LEFT, high: RIGHT, step: 0.005, above: 0, words: "ratio to read the curves at"},
+    x => { state.at = Math.min(x, RIGHT); state.over = null; changed(); });
+  common.tick = h("input", {type: "checkbox", id: "kx-difference", onchange: () => {
+    state.difference = common.tick.checked;
+    changed();
+  }});
+  root.querySelector(".kx-common").append(common.size.row, common.at.row,
+    h("label", {class: "kx-tick"}, common.tick, "difference B − A"));
+
+  const plots = root.querySelector(".kx-plots");
+  const row = (name, title, says, ...figures) => {
+    figures.forEach((_, i) => { panels[panels.length - figures.length + i].title = title; });
+    return h("div", {class: `kx-block kx-${name}`}, h("p", {class: "kx-head"}, title + " ", h("span", {}, says)),
+      h("div", {class: "kx-row"}, ...figures));
+  };
+  for (const [view, [title, says]] of Object.entries(VIEWS)) {
+    plots.append(row(`view-${view}`, title, says, ...SIDES.map(key => panel(view, key, view === "m" ? 210 : 180))));
+  }
+  bar = h("span", {}, h("span"), h("span", {}, "0"), h("span"));
+  plots.append(
+    row("view-map", "The map of β", "over ratio and advantage; no colour, no penalty", ...SIDES.map(key => panel("map", key, 230))),
+    h("div", {class: "kx-bar", "aria-hidden": "true"}, h("i"), bar),
+    row("differences", "Difference B − A", "the same for m and for β: wA cancels", panel("d", "d", 210), panel("map", "d", 210)));
+
+  root.klip = {DATA, CODE, state, results, evaluate: (code, l, a, p, c) => { const o = [0, 0, 0]; CODE[code](l, a, p, c, o); return o; }};
+  recall();
+  legend();
+  refresh();
+  untouched = write();
+  const watch = new ResizeObserver(() => {
+    for (const made of panels) {
+      made.width = Math.floor(made.field.clientWidth);
+      made.svg.setAttribute("width", made.width);
+      made.svg.setAttribute("height", made.height);
+    }
+    changed();
+  });
+  watch.observe(root);
+  for (const made of panels) watch.observe(made.field);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours = null; changed(); });
+  addEventListener("hashchange", () => { if (location.hash !== address && recall()) refresh(); });
+}
+
+function legend() {
+  const size = short(state.size), swatch = inner => {
+    const made = h("span");
+    made.innerHTML = `<svg style="display:inline" viewBox="0 0 27 12">${inner}</svg>`;
+    return made;
+  };
+  const item = (inner, text) => { const made = swatch(inner); made.append(text); return made; };
+  root.querySelector(".kx-key").replaceChildren(
+    item('<path d="M0 6h27" stroke="var(--kx-positive)" stroke-width="2.4"/>', `A = +${size}`),
+    item('<path d="M0 6h27" stroke="var(--kx-negative)" stroke-width="2.4"/>', `A = −${size}`),
+    item('<path d="M0 6h27" stroke="var(--kx-neutral)" stroke-dasharray="5 4"/>', "unconstrained"),
+    item('<rect width="27" height="12" fill="var(--kx-band)"/>', "band"));
+}

@@ -1,0 +1,144 @@
+"""The page of a token experiment: one HTML file that needs nothing else.
+
+It is made of the report's parts; what it says in words follows from the numbers, and from how sure
+they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from klip.draw.arms import arm_looks
+from klip.draw.panel import Picture
+from klip.lab.samples import PARTS, Sample
+from klip.pages.template import page
+from klip.pages.words import around_zero, marks, percent, reach, span, verdict
+from klip.studies.arms import ArmFindings, GroupFindings, TokenFindings, shown_runs, start
+from klip.studies.study import Run, plain
+
+_OWN: Final = frozenset({
+    "group", "arm", "shape", "code", "seed", "place", "against", "task", "envs", "rollout", "steps",
+    "warmup", "kind",
+})  # fmt: skip
+"""Fields of a config that are said elsewhere on the page."""
+
+
+def render(
+    findings: TokenFindings,
+    pictures: Mapping[str, Mapping[str, Picture]],
+    refresh: float | None = None,
+) -> str:
+    """The page; with `refresh`, one that loads itself again after so many seconds."""
+    runs = findings.study.runs
+    done = [run for run in runs if run.status == "done"]
+    starts = [start(run) for run in done]
+    names = {run.id: arm.name for arm in findings.arms for run in arm.runs}
+    context = {
+        "groups": [_group(group, pictures[group.name]) for group in findings.groups],
+        "counts": Counter(run.status for run in runs),
+        "runs": runs,
+        "starts": (min(starts), max(starts)) if starts else None,
+        "seeds": sorted({run.seed for run in done}),
+        "collapsed": sum(arm.collapsed for arm in findings.arms),
+        "settings": settings(runs),
+        "machines": sorted({_machine(machine) for run in runs for machine in run.machines}),
+        "samples": [
+            {"arm": names[run.id], "run": run, "rows": [_sample(one) for one in run.samples]}
+            for run in shown_runs(findings.study)
+        ],
+        "troubled": [run for run in runs if run.status != "done"],
+        "noted": [run for run in runs if run.notes],
+        "trouble": findings.study.trouble,
+    }  # fmt: skip
+    every = [picture for kinds in pictures.values() for picture in kinds.values()]
+    return page("tokens.html", every, context, refresh, ("tokens.css", "tokens.js"))
+
+
+def conclusion(group: GroupFindings) -> list[str]:
+    """What the intervals of a group allow one to say, in sentences."""
+    first, *others = group.rows
+    if not first.arm.ended:
+        return []
+    compared = [(row.arm.name, row.difference) for row in others]
+
+    def those(wanted: str) -> str:
+        known = [(name, e) for name, e in compared if e is not None and verdict(e) == wanted]
+        return "; ".join(f"“{name}” ({reach(e)})" for name, e in known)
+
+    end, begin = first.final, first.start
+    lines = [
+        f"“{first.arm.name}” ends at {percent(end.estimate if end else None)} {span(end)} held-out "
+        f"accuracy, from {percent(begin.estimate if begin else None)} after the warm-up."
+    ]
+    for shown in ("higher", "lower"):
+        if named := those(shown):
+            lines.append(f"Shown to end {shown} than it, in points: {named}.")
+    if left := those("open"):
+        lines.append(f"Not told apart from it by these seeds: {left}.")
+    if missing := "; ".join(f"“{name}”" for name, e in compared if e is None):
+        lines.append(f"Without a seed that is done in both: {missing}.")
+    for pair in group.matched:
+        shown = verdict(pair.final)
+        is_so = "not told apart from" if shown == "open" else f"{shown} than"
+        lines.append(
+            f"“{pair.arm.name}” is {is_so} “{pair.other.name}”: {reach(pair.final)} points of "
+            f"accuracy, with a kill fraction that differs by {reach(pair.kill)} points."
+        )
+    return lines
+
+
+def settings(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """What all runs share, by name, as a person writes it."""
+    configs = [run.config for run in runs]
+    shared = {
+        name: value
+        for name, value in configs[0].items()
+        if name not in _OWN and all(config.get(name) == value for config in configs)
+    }
+    warmup = configs[0].get("warmup") or {}
+    shared |= {f"warm-up {name}": value for name, value in warmup.items() if name != "seed"}
+    return [(name.replace("_", " "), plain(value)) for name, value in sorted(shared.items())]
+
+
+def _group(group: GroupFindings, pictures: Mapping[str, Picture]) -> dict[str, Any]:
+    """All that is shown of arms that are compared with each other."""
+    largest = max(group.age_shares, default=1.0)
+    return {
+        "name": group.name,
+        "first": group.arms[0],
+        "says": conclusion(group),
+        "rows": _rows(group.rows),
+        "matched": group.matched,
+        "looks": arm_looks(group),
+        "picture": pictures.get,
+        "ages": [
+            {"age": age, "share": share, "width": 100 * share / largest}
+            for age, share in enumerate(group.age_shares)
+        ],
+    }
+
+
+def _rows(rows: Sequence[ArmFindings]) -> list[dict[str, Any]]:
+    finals = marks([row.final for row in rows], (0.0, 1.0))
+    apart = around_zero([row.difference for row in rows])
+    return [
+        {"of": row, "arm": row.arm, "final": final, "apart": difference}
+        for row, final, difference in zip(rows, finals, apart, strict=True)
+    ]
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    tokens = []
+    for text, letter, w, m in zip(sample.text, sample.part, sample.ratio, sample.pull, strict=True):
+        part = PARTS[letter]
+        about = f"{text}  {part}: w {w:.3g}, A {sample.advantage:+.3g}, m {m:+.3g}"
+        tokens.append({"text": text, "part": part, "told": about.replace("-", "−")})
+    return {"about": sample, "tokens": tokens}
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    about = {k: v for k, v in sorted(machine.items()) if k not in ("since", "cpu")}
+    names = ", ".join(f"{name} {value}" for name, value in about.items())
+    return f"{names}; on {machine.get('cpu', 'an unknown processor')}"

@@ -1,0 +1,155 @@
+"""From a study to files: the page, tables and figures; once, or for as long as runs go on.
+
+    Study ── report_of ──> Report ──> report.html, table.csv, learning-curves.pdf, ...
+
+What kind of study it is, PPO or tokens, is decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from matplotlib.figure import Figure
+
+from klip.draw import arms as arm_pictures
+from klip.draw import as_matplotlib
+from klip.draw.pictures import pictures, shape_pictures
+from klip.errors import KlipError
+from klip.pages import report, tokens
+from klip.runs import run_paths
+from klip.runs.files import disk, write_whole
+from klip.studies import across, arms
+from klip.studies.findings import Findings, find
+from klip.studies.reading import Known, read_study, stamp
+from klip.studies.study import Study
+from klip.studies.tables import as_csv, as_latex, records, returns_as_latex
+
+Say = Callable[[str], None]
+
+
+class Page(Protocol):
+    """Makes the HTML; with `refresh`, of a page that loads itself again after so many seconds."""
+
+    def __call__(self, *, refresh: float | None = None) -> str: ...
+
+
+@dataclass(frozen=True)
+class Report:
+    """What can be written of a study; its statistics are computed, its parts not yet made."""
+
+    page: Page
+    tables: Callable[[], dict[str, str]]
+    """By the names of their files."""
+    figures: Callable[[], dict[str, Figure]]
+    """By the stems of their files."""
+
+
+def report_of(study: Study) -> Report:
+    """The report of a study of either kind; what both page and files need is computed here."""
+    if arms.is_tokens(study):
+        arm_findings = arms.find_arms(study)
+        by_group = arm_pictures.pictures(arm_findings)
+        every = [picture for kinds in by_group.values() for picture in kinds.values()]
+        return Report(
+            partial(tokens.render, arm_findings, by_group),
+            lambda: {"arms.csv": as_csv(arms.records(arm_findings))},
+            lambda: {picture.stem: as_matplotlib.drawn(picture) for picture in every},
+        )
+    findings = find(study)
+    described = pictures(findings)
+    return Report(
+        partial(report.render, findings, described),
+        lambda: _tables(findings),
+        lambda: (
+            {stem: as_matplotlib.drawn(one) for stem, one in described.items()} | _shapes(study)
+        ),
+    )
+
+
+def _tables(findings: Findings) -> dict[str, str]:
+    """Every number as CSV; in LaTeX the paper's Table 1, and the final return of every variant."""
+    texts = {
+        "table.csv": as_csv(records(findings.finals, findings.differences)),
+        "table.tex": as_latex(findings.table_1),
+        "returns.tex": returns_as_latex(findings.finals),
+    }
+    if findings.across is not None:
+        texts["across.csv"] = as_csv(across.records(findings.across))
+    return texts
+
+
+def _shapes(study: Study) -> dict[str, Figure]:
+    figures = list(shape_pictures(study))
+    if len(figures) == 1:
+        return {"shapes": figures[0]}
+    return {f"shapes-{i}": figure for i, figure in enumerate(figures, 1)}
+
+
+def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
+    """The page alone; whoever has it open finds the old one or the new."""
+    if path.is_dir():
+        raise KlipError(f"{path} is a folder: give the name of a file, such as {path}/report.html")
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, whole.page(refresh=refresh).encode("utf-8"))
+    return path
+
+
+def write_tables(whole: Report, folder: Path) -> list[Path]:
+    """The tables, in files of their own; the paths in the order written."""
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    texts = whole.tables()
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode("utf-8"))
+    return [folder / name for name in texts]
+
+
+def write_report(study: Study, page: Path, folder: Path | None) -> list[Path]:
+    """The page, and in a folder, if one is given, tables and figures."""
+    whole = report_of(study)
+    written = [write_page(whole, page)]
+    if folder is not None:
+        written += write_tables(whole, folder)
+        written += as_matplotlib.write(whole.figures(), folder)
+    return written
+
+
+def watch(
+    runs: Path,
+    page: Path,
+    every: float,
+    say: Say,
+    known: Known,
+    *,
+    workers: int = 1,
+    times: int | None = None,
+) -> Study:
+    """Write the page whenever a run has changed, until all have ended; the study as it is then.
+
+    `known` collects what was read; `times` is how often to look at most.
+    """
+    before: object = None
+    quiet = looks = 0
+    while True:
+        now = {path: stamp(path) for path in run_paths(runs)}
+        study = read_study(runs, known, workers)
+        state = now, [run.status for run in study.runs]
+        looks += 1
+        if state != before:
+            quiet = 0
+            write_page(report_of(study), page, refresh=every)
+            done = sum(run.status == "done" for run in study.runs)
+            say(f"wrote {page}: {done} of {len(study.runs)} runs done")
+        else:
+            quiet += 1
+        before = state
+        # A trainer begins runs one after the other: all that are there may have ended before.
+        if (study.runs and study.ended and quiet) or (times is not None and looks >= times):
+            return study
+        time.sleep(every)

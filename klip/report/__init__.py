@@ -1,4 +1,0 @@
-"""What a person looks at: figures in one style.
-
-Knows shapes and theory; only the commands import it.
-"""

@@ -1,0 +1,185 @@
+"""A study in a few small files: `runs.json`, and the metrics of each task as Parquet.
+
+    runs.json           all that is known of each run but its metrics; the files, with their sha256
+    Hopper-v4.parquet   a row an iteration; `run` is the run's place in the list; float64, exact
+    samples.json        of a token experiment: the completions that its page shows
+
+What can be made from the runs' folders can be made from this, to the same bytes; only the
+checkpoints are not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from klip.errors import KlipError
+from klip.lab.samples import Sample
+from klip.runs.checkpoint import config_id, known_config
+from klip.runs.files import disk, write_whole
+from klip.runs.store import slug
+from klip.studies.arms import is_tokens, shown_runs
+from klip.studies.study import Column, Run, Study, ordered
+
+FORMAT: Final = "klip study 1"
+INDEX: Final = "runs.json"
+SAMPLES: Final = "samples.json"
+SAMPLES_FORMAT: Final = "klip token samples 1"
+_FIELDS: Final = ("path", "id", "config", "status", "reason", "machines", "history", "notes",
+                  "digest")  # fmt: skip
+_COUNTS: Final = ("iteration", "step", "episodes")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was written."""
+
+    files: tuple[Path, ...]
+    size: int
+    """In bytes."""
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether a folder holds a packed study."""
+    return (folder / INDEX).is_file()
+
+
+def pack(study: Study, folder: Path) -> Packed:
+    """Write a study; a packed study that is there is replaced."""
+    if folder.is_dir() and any(folder.iterdir()) and not is_packed(folder):
+        raise KlipError(f"{folder} is not empty and not a packed study: choose another folder")
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    about: dict[str, str] = {}
+    for task in study.tasks:
+        name = _file_name(task, about)
+        data = _parquet([(i, run) for i, run in enumerate(study.runs) if run.task == task])
+        write_whole(folder / name, data)
+        about[name] = hashlib.sha256(data).hexdigest()
+        written.append(folder / name)
+    index = {
+        "format": FORMAT,
+        "files": about,
+        "runs": [{name: getattr(run, name) for name in _FIELDS} for run in study.runs],
+        "trouble": study.trouble,
+    }
+    write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
+    written.append(folder / INDEX)
+    if is_tokens(study):
+        write_whole(folder / SAMPLES, _samples(study))
+        written.append(folder / SAMPLES)
+    return Packed(tuple(written), sum(path.stat().st_size for path in written))
+
+
+def unpack(folder: Path) -> Study:
+    """The study that was packed into a folder."""
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        if index["format"] != FORMAT:
+            raise KlipError(f"{folder / INDEX} is not a study that this version of Klip reads")
+        metrics: dict[int, dict[str, Column]] = {}
+        for name, sha256 in index["files"].items():
+            metrics |= _columns(_checked(folder, name, sha256))
+        runs = [_run(one, metrics.get(i, {})) for i, one in enumerate(index["runs"])]
+        study = Study(ordered(runs), tuple(map(str, index["trouble"])))
+        if is_tokens(study):
+            samples = _read_samples(folder)
+            runs = [replace(run, samples=samples.get(run.id, ())) for run in study.runs]
+            study = Study(tuple(runs), study.trouble)
+        return study
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError,
+            RecursionError) as error:  # fmt: skip
+        raise KlipError(
+            f"{folder} holds a damaged study ({type(error).__name__}: {error}): pack it again"
+        ) from None
+
+
+def _samples(study: Study) -> bytes:
+    """The samples of the runs that a page shows, by run, and a checksum of them."""
+    by_run = {run.id: [asdict(sample) for sample in run.samples] for run in shown_runs(study)}
+    text = json.dumps(by_run, separators=(",", ":"), sort_keys=True)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    about = {"format": SAMPLES_FORMAT, "sha256": sha256, "samples": text}
+    return (json.dumps(about, indent=1) + "\n").encode()
+
+
+def _read_samples(folder: Path) -> dict[str, tuple[Sample, ...]]:
+    about = json.loads((folder / SAMPLES).read_bytes())
+    text = about["samples"]
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    if about["format"] != SAMPLES_FORMAT or sha256 != about["sha256"]:
+        raise ValueError(f"{SAMPLES} is not what its checksum says")
+    return {str(run): tuple(map(Sample.read, kept)) for run, kept in json.loads(text).items()}
+
+
+def _file_name(task: str, taken: dict[str, str]) -> str:
+    stem, k = slug(task), 1
+    while (name := f"{stem}{f'-{k}' if k > 1 else ''}.parquet") in taken:
+        k += 1
+    return name
+
+
+def _parquet(runs: list[tuple[int, Run]]) -> bytes:
+    """Quantiles take a column each, called `beta[0]` and so on."""
+    frames = []
+    for i, run in runs:
+        table: dict[str, Any] = {"run": np.full(run.rows, i, np.int64)}
+        for name, column in run.metrics.items():
+            if column.ndim == 1:
+                whole = name in _COUNTS and not np.isnan(column).any()
+                table[name] = column.astype(np.int64) if whole else column
+            else:
+                table |= {f"{name}[{k}]": column[:, k].copy() for k in range(column.shape[1])}
+        frames.append(pl.DataFrame(table))
+    whole_task = pl.concat(frames, how="diagonal_relaxed")
+    file = io.BytesIO()
+    whole_task.write_parquet(file, compression="zstd", compression_level=9, statistics=False)
+    return file.getvalue()
+
+
+def _checked(folder: Path, name: str, sha256: str) -> pl.DataFrame:
+    if Path(name).name != name or not name.endswith(".parquet"):
+        raise ValueError(f"{name!r} is not the name of a file of metrics")
+    data = (folder / name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ValueError(f"{name} is not what its checksum says")
+    return pl.read_parquet(io.BytesIO(data))
+
+
+def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:
+    """The columns of each run; one that has only nulls is not the run's."""
+    runs = {}
+    for part in table.partition_by("run", maintain_order=True):
+        own: dict[str, Column] = {}
+        wide: dict[str, list[Column]] = {}
+        for column in part.drop("run"):
+            if column.null_count() == len(part):
+                continue
+            values = column.cast(pl.Float64).to_numpy()
+            if place := re.fullmatch(r"(.+)\[(\d+)\]", column.name):
+                wide.setdefault(place[1], []).append(values)
+            else:
+                own[column.name] = values
+        own |= {name: np.stack(parts, axis=1) for name, parts in wide.items()}
+        runs[int(part["run"][0])] = own
+    return runs
+
+
+def _run(about: dict[str, Any], metrics: dict[str, Column]) -> Run:
+    config = known_config(about["config"])
+    if config_id(config) != about["id"]:
+        raise ValueError(f"{about['path']} is not of the config that its id says")
+    return Run(
+        str(about["path"]), str(about["id"]), config, str(about["status"]), str(about["reason"]),
+        tuple(about["machines"]), tuple(map(str, about["history"])),
+        tuple(map(str, about["notes"])), str(about["digest"]), metrics,
+    )  # fmt: skip

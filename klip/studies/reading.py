@@ -1,0 +1,167 @@
+"""A study from folders of runs, whatever state they are in, or from a packed folder."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from klip.errors import KlipError
+from klip.lab.samples import Sample
+from klip.runs import Record, read_run, run_paths
+from klip.runs.store import METRICS, NEWEST
+from klip.studies.packing import is_packed, unpack
+from klip.studies.study import Column, Run, Study, ordered
+
+MANY: Final = 60
+"""Runs from which on it pays to read them in several processes."""
+
+Stamp = tuple[tuple[int, int], ...]
+Known = dict[Path, tuple[Stamp, Run]]
+"""Runs as read before, and what their files looked like then."""
+
+
+def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> Study:
+    """Every run in or below a folder, whatever its state; or a packed folder.
+
+    With `known`, runs whose files have not changed since are not read again. With `workers`, many
+    runs are read by as many processes.
+    """
+    if is_packed(folder):
+        return unpack(folder)
+    runs: dict[str, Run] = {}
+    trouble = []
+    for run in _read_all(run_paths(folder), folder, {} if known is None else known, workers):
+        if isinstance(run, str):
+            trouble.append(run)
+            continue
+        if "shape" not in run.config:  # what others begin with, such as a warm-up
+            continue
+        twin = runs.get(run.id)
+        if twin is not None:  # a copy: counted twice it would make intervals too narrow
+            run, other = (run, twin) if run.rows > twin.rows else (twin, run)
+            trouble.append(f"{other.path} is the same run as {run.path}, and was left out")
+        runs[run.id] = run
+    return Study(ordered(runs.values()), tuple(sorted(trouble)))
+
+
+def _read_all(paths: list[Path], folder: Path, known: Known, workers: int) -> list[Run | str]:
+    stamps = {path: stamp(path) for path in paths}
+    old = {path for path in paths if path in known and known[path][0] == stamps[path]}
+    # A run that is trained may stop being so without a file of it changing.
+    fresh = [path for path in paths if path not in old or known[path][1].status == "running"]
+    read = functools.partial(_read, folder=folder)
+    if workers > 1 and len(fresh) >= MANY:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            new = dict(zip(fresh, pool.map(read, fresh, chunksize=10), strict=True))
+    else:
+        new = {path: read(path) for path in fresh}
+    for path, run in new.items():
+        if isinstance(run, Run):
+            known[path] = (stamps[path], run)
+    return [new[path] if path in new else known[path][1] for path in paths]
+
+
+def stamp(path: Path) -> Stamp:
+    """What tells whether a run's files have changed."""
+    stamps = []
+    for name in (METRICS, NEWEST, "lock"):
+        try:
+            about = (path / name).stat()
+            stamps.append((about.st_mtime_ns, about.st_size))
+        except OSError:
+            stamps.append((0, 0))
+    return tuple(stamps)
+
+
+def _read(path: Path, folder: Path) -> Run | str:
+    """A run, or why it could not be read."""
+    try:
+        record = read_run(path)
+        kept = record.arrays.get("samples") if record.arrays else None
+        samples = () if kept is None else tuple(Sample.from_json(kept.tobytes()))
+    except KlipError as error:
+        return _relative(str(error), folder)
+    inside = path.relative_to(folder).as_posix()
+    return Run(
+        path.resolve().name if inside == "." else inside,
+        record.id,
+        record.config,
+        record.status,
+        _relative(record.reason, folder),
+        tuple(record.machines),
+        tuple(_relative(line, folder) for line in record.history),
+        tuple(_relative(line, folder) for line in record.notes),
+        _digest(record) if record.arrays else "",
+        columns(record.rows),
+        samples,
+    )
+
+
+def _digest(record: Record) -> str:
+    """`Record.digest`, without spelling out again what lies there spelled out.
+
+    The trainer writes each row as `json.dumps` does, so the file's lines are the text that the
+    digest is of. Where the file is damaged, or is not what the rows are from, the rows are.
+    """
+    try:
+        lines = (record.path / METRICS).read_bytes().split(b"\n")[: len(record.rows)]
+    except OSError:
+        lines = []
+    if record.notes or len(lines) != len(record.rows):
+        return record.digest()
+    sha256 = hashlib.sha256(b"[" + b", ".join(lines) + b"]")
+    for name, array in sorted(record.arrays.items()):
+        sha256.update(f"{name} {array.dtype} {array.shape}".encode())
+        sha256.update(np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()
+
+
+def _relative(text: str, folder: Path) -> str:
+    """The same wherever the folder lies."""
+    return text.replace(f"{folder}/", "").replace(f"{folder.resolve()}/", "")
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """Rows of metrics as columns; what is not a number, or not finite, is NaN.
+
+    >>> columns([{"step": 1, "kl": None, "b": [1, 2]}, {"step": 2, "kl": 0.5, "b": None}])["b"]
+    array([[ 1.,  2.],
+           [nan, nan]])
+    """
+    if not rows:
+        return {}
+    names = list(rows[0])
+    if all(list(row) == names for row in rows):
+        by_name = zip(names, zip(*(row.values() for row in rows), strict=True), strict=True)
+        return {name: _column(values) for name, values in by_name}
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: _column([row.get(name) for row in rows]) for name in names}
+
+
+def _column(values: Sequence[Any]) -> Column:
+    first = next((v for v in values if v is not None), None)
+    if not isinstance(first, list):
+        return _numbers(values)
+    width = max(len(v) for v in values if isinstance(v, list))
+    empty = [None] * width
+    fits = (v if isinstance(v, list) and len(v) == width else empty for v in values)
+    return _numbers([number for v in fits for number in v]).reshape(len(values), width)
+
+
+def _numbers(values: Sequence[Any]) -> Column:
+    try:
+        column = np.array(values, dtype=np.float64)
+        if column.shape != (len(values),):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        numbers = [v if isinstance(v, (int, float)) else np.nan for v in values]
+        column = np.array(numbers, np.float64)
+    column[~np.isfinite(column)] = np.nan
+    return column

@@ -1,0 +1,239 @@
+"""All that a report is made of: runs with their metrics, as one value.
+
+    folder of runs ── read_study ──┐
+                                   ├─> Study ── find ──> Findings ──> tables, figures, page
+    packed folder ─── unpack ──────┘
+
+Everything downstream reads a `Study` and nothing else, so it cannot tell where one came from.
+Nothing of a run is executed: a shape or task that is somebody's code is only named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klip.engine.job import iterations_of
+from klip.errors import KlipError
+from klip.lab.samples import Sample
+from klip.runs import final_return
+from klip.shapes import Region, parse
+from klip.studies.published import PAPER, default_settings, settings_differ
+
+Column = NDArray[np.float64]
+"""`[rows]`, or `[rows, K]` for quantiles; NaN where a row has no value."""
+
+ENDED = ("done", "diverged", "failed", "damaged")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run: its config, how it went, and its metrics as columns."""
+
+    path: str
+    """Relative to the folder that was read."""
+    id: str
+    config: Mapping[str, Any]
+    status: str
+    """running, stopped, done, diverged, failed or damaged"""
+    reason: str
+    machines: tuple[Mapping[str, Any], ...]
+    history: tuple[str, ...]
+    notes: tuple[str, ...]
+    digest: str
+    """Of all arrays and metrics: equal where two runs trained to the same bytes."""
+    metrics: Mapping[str, Column] = field(repr=False)
+    samples: tuple[Sample, ...] = field(default=(), repr=False)
+    """Completions that a token run kept to be looked at."""
+
+    @property
+    def task(self) -> str:
+        """What it was trained on; a Gymnasium id for PPO."""
+        return str(self.config["task"])
+
+    @property
+    def shape(self) -> str:
+        """Its trust region, spelled in full."""
+        return str(self.config["shape"])
+
+    @property
+    def seed(self) -> int:
+        """What it was seeded with."""
+        return int(self.config["seed"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The rest of its config; what it does not name is at its default."""
+        own = ("task", "shape", "seed", "code")
+        whole = {**default_settings(), **self.config}
+        return {key: value for key, value in whole.items() if key not in own}
+
+    @property
+    def code(self) -> str:
+        """A digest of the file that defines its shape, where that is somebody's."""
+        return str(self.config.get("code", ""))
+
+    @property
+    def rows(self) -> int:
+        """Iterations with metrics."""
+        return len(self.metrics["step"]) if "step" in self.metrics else 0
+
+    @property
+    def iterations(self) -> int:
+        """How many it will have in all."""
+        return iterations_of(self.config)
+
+    @cached_property
+    def final(self) -> float | None:
+        """The final return in the paper's definition; None unless it is done."""
+        if self.status != "done" or not {"step", "return_mean"} <= self.metrics.keys():
+            return None
+        pairs = zip(self.metrics["step"], self.metrics["return_mean"], strict=True)
+        return final_return(
+            [{"step": s, "return_mean": None if np.isnan(r) else r} for s, r in pairs]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """The runs of one task that differ in nothing but their seed."""
+
+    task: str
+    shape: str
+    settings: Mapping[str, Any]
+    label: str
+    """The shape in brief, with the settings in which variants of its task differ."""
+    runs: tuple[Run, ...]
+    """By seed."""
+
+    @property
+    def scored(self) -> tuple[Run, ...]:
+        """Those that have a final return."""
+        return tuple(run for run in self.runs if run.final is not None)
+
+    @property
+    def scores(self) -> dict[int, float | None]:
+        """From seed to final return, None where it diverged; those not done are not there."""
+        ended = (run for run in self.runs if run.final is not None or run.status == "diverged")
+        return {run.seed: run.final for run in ended}
+
+    def count(self, *status: str) -> int:
+        """How many runs have one of these statuses."""
+        return sum(run.status in status for run in self.runs)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Runs in order of task, shape and seed, and what could not be read."""
+
+    runs: tuple[Run, ...]
+    trouble: tuple[str, ...] = ()
+    """Folders that are runs by their names and could not be read, and why."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Their names, in order."""
+        return list(dict.fromkeys(run.task for run in self.runs))
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """All runs, grouped; tasks in order, the paper's shapes before others."""
+        groups: dict[tuple[str, str, str, str], list[Run]] = defaultdict(list)
+        for run in self.runs:
+            groups[run.task, run.shape, run.code, repr(sorted(run.settings.items()))].append(run)
+        variants = []
+        for task in self.tasks:
+            members = [runs for key, runs in groups.items() if key[0] == task]
+            differing = _differing([runs[0].settings for runs in members])
+            edited = _edited([runs[0] for runs in members])
+            variants += [_variant(runs, differing, edited) for runs in members]
+        return tuple(sorted(variants, key=lambda v: (v.task, _rank(v.shape), v.label)))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The label of every variant once: shapes with their own numbers first, then the rest."""
+        every = dict.fromkeys(variant.label for variant in self.variants)
+        usual = [label for label in every if "(" not in label]
+        return tuple(dict.fromkeys([*usual, *every]))
+
+    def of(self, task: str) -> list[Variant]:
+        """The variants of one task."""
+        return [v for v in self.variants if v.task == task]
+
+    @property
+    def ended(self) -> bool:
+        """Whether no run will change by itself any more."""
+        return all(run.status in ENDED for run in self.runs)
+
+
+def shape_of(spelling: str) -> Region | None:
+    """The shape that a run's config names; None for somebody's code, which is not executed."""
+    if ":" in spelling:
+        return None
+    try:
+        return parse(spelling)
+    except KlipError:  # of another version of Klip
+        return None
+
+
+def label_of(spelling: str) -> str:
+    """A shape in brief.
+
+    >>> label_of("clip(eps=0.2)"), label_of("my.py:Mine(a=1)")
+    ('clip', 'my.py:Mine(a=1)')
+    """
+    shape = shape_of(spelling)
+    return spelling if shape is None else shape.brief
+
+
+def plain(value: Any) -> str:
+    """A setting's value as a person writes it.
+
+    >>> plain(1000000), plain(0.0003), plain([64, 64])
+    ('1,000,000', '0.0003', '64-64')
+    """
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-".join(map(plain, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _variant(runs: Sequence[Run], differing: Sequence[str], edited: set[str]) -> Variant:
+    first = runs[0]
+    # What the others share with the paper need not be said of them.
+    unusual = settings_differ(first.task, first.settings)
+    told_apart = [f"{n} {plain(first.settings.get(n))}" for n in differing if n in unusual]
+    if first.shape in edited:
+        told_apart.append(f"code {first.code}")
+    label = ", ".join([label_of(first.shape), *told_apart])
+    return Variant(first.task, first.shape, first.settings, label, tuple(runs))
+
+
+def _edited(runs: Sequence[Run]) -> set[str]:
+    """Shapes whose file was changed between runs."""
+    codes = {(run.shape, run.code) for run in runs}
+    return {shape for shape, code in codes if any(s == shape and c != code for s, c in codes)}
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [n for n in names if len({repr(one.get(n)) for one in settings}) > 1]
+
+
+def _rank(shape: str) -> tuple[int, str]:
+    known = [*PAPER.values()]
+    return (known.index(shape) if shape in known else len(known), label_of(shape))
+
+
+def ordered(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Runs by task, shape and seed."""
+    return tuple(sorted(runs, key=lambda run: (run.task, run.shape, run.seed, run.id)))

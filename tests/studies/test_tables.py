@@ -1,0 +1,158 @@
+"""Tables in the paper's definitions, and what is left out of them."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from klip.studies.published import (
+    PAPER,
+    TASKS,
+    TITLES,
+    published_curve,
+    published_peak_kill,
+    published_return,
+    why_not_compared,
+)
+from klip.studies.reading import read_study
+from klip.studies.tables import (
+    as_csv,
+    as_latex,
+    differences,
+    finals,
+    latex,
+    records,
+    returns_as_latex,
+    sweeps,
+    table_1,
+)
+from tests.studies.folders import config, make_run, make_study, small
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory):
+    """CartPole as in the paper, two seeds; and one that is not."""
+    out = make_study(tmp_path_factory.mktemp("runs"), shapes=PAPER.values(), seeds=2)
+    make_run(out, config(shape="clip(eps=0.3)"))
+    make_run(out, config(shape="clip(eps=0.2)", lr=0.1))
+    return read_study(out)
+
+
+def test_a_cell_is_the_papers_definition(paper):
+    row = finals(paper)[0]
+    runs = row.variant.runs
+    late = [run.metrics["return_mean"][run.metrics["step"] >= np.quantile(run.metrics["step"], 0.9)]
+            for run in runs]  # fmt: skip
+    expected = [values.mean() for values in late]
+    assert row.summary.mean == pytest.approx(np.mean(expected))
+    assert row.summary.std == pytest.approx(np.std(expected))
+    assert row.summary.n == row.mean.n == 2
+    assert row.published.mean == 478
+    assert row.difference.estimate == pytest.approx(np.mean(expected) - 478)
+
+
+def test_only_the_papers_config_stands_in_its_table(paper):
+    cells = table_1(finals(paper))
+    assert list(cells) == ["CartPole-v1"]
+    assert list(cells["CartPole-v1"]) == list(PAPER)
+    apart = {row.variant.label: row.apart for row in finals(paper)}
+    assert apart["clip"] == ""
+    assert apart["clip, lr 0.1"] == "other settings: lr 0.1 (paper: 0.0003)"
+    assert apart["clip(eps=0.3)"] == "not the paper's knob"
+    assert why_not_compared("Ant-v4", "spo(eps=0.2)", {}) == "not in the paper"
+
+
+def test_the_published_numbers():
+    assert list(TITLES) == list(PAPER)
+    for task in TASKS:
+        for key in PAPER:
+            cell, curve = published_return(task, key), published_curve(task, key)
+            late = curve.mean[curve.steps >= np.quantile(curve.steps, 0.9)]
+            tolerance = 1.0 if curve.std is not None else 0.04 * abs(cell.mean) + 40
+            assert late.mean() == pytest.approx(cell.mean, abs=tolerance)
+    assert published_peak_kill("Humanoid-v4") == 0.572
+    assert published_peak_kill("CartPole-v1") is None
+    assert published_peak_kill("Humanoid-v5") is None
+    assert why_not_compared("Mine-v0", "clip(eps=0.2)", {}) == "task not in the paper"
+
+
+def test_differences_are_paired_with_clip(paper):
+    found = {d.first.label: d for d in differences(paper)}
+    assert found.keys() == {"per-sample", "kl", "adaptive-kl", "clip(eps=0.3)"}
+    assert {d.second.label for d in found.values()} == {"clip"}
+    assert found["per-sample"].paired.identical
+    kl = found["kl"]
+    pairs = [a.final - b.final for a, b in zip(kl.first.runs, kl.second.runs, strict=True)]
+    assert kl.paired.difference.estimate == pytest.approx(np.mean(pairs))
+    assert found["clip(eps=0.3)"].paired.difference.low is None
+    assert found["clip(eps=0.3)"].paired.only_second == (1,)
+
+
+def test_diverged_and_open_runs_are_counted_and_not_averaged(tmp_path):
+    make_run(tmp_path, config(seed=0, **small()))
+    make_run(tmp_path, config(seed=1, **small()), 4, "diverged", "nan")
+    make_run(tmp_path, config(seed=2, **small()), 4, "running")
+    make_run(tmp_path, config(seed=0, shape="is", **small()), 4, "diverged", "nan")
+    clip, free = finals(read_study(tmp_path))
+    assert (clip.summary.n, clip.summary.diverged, clip.open) == (1, 1, 1)
+    assert clip.mean.low is None
+    assert (free.summary, free.mean, free.open) == (None, None, 0)
+    assert differences(read_study(tmp_path)) == []
+
+
+def test_a_run_without_returns_has_no_score(tmp_path):
+    make_run(tmp_path, config(**small()), without=("kill",))
+    path = make_run(tmp_path, config(seed=1, **small()), 1)
+    assert path.exists()
+    study = read_study(tmp_path)
+    study.runs[1].metrics["return_mean"][:] = np.nan
+    (row,) = finals(study)
+    assert row.summary.n == 1
+
+
+def test_sweeps(tmp_path):
+    for eps in (0.1, 0.2, 0.3):
+        make_study(tmp_path, shapes=[f"clip(eps={eps})"], seeds=2, **small())
+    for target in (0.01, 0.1):
+        full = PAPER["ppo_kl_adaptive"].replace("target=0.02", f"target={target}")
+        make_study(tmp_path, shapes=[full], seeds=2, **small())
+    make_run(tmp_path, config(shape="spo(eps=0.2)", **small()))
+    make_run(tmp_path, config(shape="clip(low=0.2, high=0.3)", **small()))
+    found = {(s.shape, s.knob): s for s in sweeps(finals(read_study(tmp_path)))}
+    assert found.keys() == {("clip", "eps"), ("adaptive-kl", "target")}
+    assert [value for value, _ in found["clip", "eps"].points] == [0.1, 0.2, 0.3]
+    assert [row.mean.n for _, row in found["clip", "eps"].points] == [2, 2, 2]
+
+
+def test_sweeps_do_not_mix_settings(tmp_path):
+    make_run(tmp_path, config(shape="clip(eps=0.1)", **small()))
+    make_run(tmp_path, config(shape="clip(eps=0.2)", **small(lr=0.1)))
+    assert sweeps(finals(read_study(tmp_path))) == []
+
+
+def test_csv_has_every_number(paper):
+    rows = finals(paper)
+    read = list(csv.DictReader(io.StringIO(as_csv(records(rows, differences(paper))))))
+    assert len(read) == len(rows)
+    for row, line in zip(rows, read, strict=True):
+        assert line["label"] == row.variant.label
+        assert float(line["mean"]) == row.summary.mean
+        assert float(line["std"]) == row.summary.std
+        assert int(line["seeds"]) == row.summary.n
+    assert (read[0]["published_mean"], read[0]["not_compared"]) == ("478.0", "")
+    assert as_csv([]) == ""
+
+
+def test_latex(paper):
+    rows = finals(paper)
+    text = as_latex(table_1(rows))
+    mean, std = rows[0].summary.mean, rows[0].summary.std
+    assert rf"CartPole & ours ($n = 2$) & ${mean:.0f} \pm {std:.0f}$" in text
+    assert r"& paper & $478 \pm 18$ & $478 \pm 18$ & $484 \pm 23$ & $492 \pm 9$ \\" in text
+    assert text.count("{") == text.count("}")
+    assert "No finished runs" in as_latex({})
+    assert returns_as_latex(rows).count(r"\\") == len(rows) + 1
+    assert latex(r"50% of \a_b{c}~^") == (
+        r"50\% of \textbackslash{}a\_b\{c\}\textasciitilde{}\textasciicircum{}"
+    )
