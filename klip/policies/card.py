@@ -53,7 +53,15 @@ def model_card(
     onnx: float | None,
     not_written: Sequence[str],
 ) -> str:
-    """The README.md of an export."""
+    """The README.md of an export, as Markdown.
+
+    Args:
+        trained: the policy and its run
+        result: the evaluation to show, if there was one
+        onnx: how far the graph's outputs lie from ours; None if there is no graph
+        not_written: files that are not in the export, each with the reason
+
+    """
     policy = trained.policy
     config = policy.config
     parts = [
@@ -114,7 +122,7 @@ def _onnx(policy: Policy, difference: float | None, not_written: Sequence[str]) 
 
 
 def _shape(text: str) -> str:
-    """The shape and its formula; a user's own is never imported for it."""
+    """The shape and its formula; a user's own shape is not imported to find it."""
     if ":" in text:
         return (
             f"{escape(text)}: a shape of the author's own. Its formula is in their code, which "
