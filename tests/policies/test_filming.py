@@ -1,7 +1,6 @@
 """Films are read back: their frames are of the episodes that `evaluate` plays."""
 
 import itertools
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from PIL import Image
 import tests.tasks.own  # noqa: F401  registers Corridor, which renders nothing
 from klip.errors import KlipError
 from klip.policies import evaluate, load, video
-from klip.policies.rendering import SCREENLESS, screenless
 from tests.policies.runs import write_run
 
 
@@ -100,38 +98,6 @@ def test_a_film_is_cut_and_its_return_is_not(runs, tmp_path):
     assert made.frames == 15
     assert made.episodes[0].length == 200
     assert made.episodes[0].total == evaluate(policy, 1).episodes[0].total
-
-
-def test_the_processs_settings_are_put_back(runs, tmp_path, monkeypatch):
-    monkeypatch.setenv("SDL_VIDEODRIVER", "mine")
-    before = dict(os.environ)
-    with screenless("CartPole-v1"):
-        assert os.environ["SDL_VIDEODRIVER"] == "mine"
-        assert os.environ["SDL_AUDIODRIVER"] == "dummy"
-    assert dict(os.environ) == before
-
-
-def test_without_opengl_it_says_what_to_install(tmp_path, runs):
-    """As on a machine whose EGL has no driver."""
-    policy = str(runs["Hopper-v4"])
-    told = {**os.environ, "__EGL_VENDOR_LIBRARY_DIRS": "/nonexistent", "MUJOCO_GL": "egl"}
-    command = [sys.executable, "-m", "klip.cli", "video", policy, "-o", str(tmp_path / "film.gif")]
-    done = subprocess.run(command, env=told, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "apt-get install libegl1" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_screen_and_without_libraries(monkeypatch):
-    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("klip.policies.rendering.find_library", lambda name: None)
-    with pytest.raises(KlipError) as caught, screenless("Hopper-v4"):
-        pass
-    assert SCREENLESS in str(caught.value)
-    with screenless("CartPole-v1"):
-        pass
 
 
 def test_an_mp4_without_its_extra(runs, tmp_path, monkeypatch):
