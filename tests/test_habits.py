@@ -106,6 +106,15 @@ def test_one_name_is_one_class():
     assert {name for name, files in homes.items() if len(files) > 1} == set(SAME_NAMES.split())
 
 
+def test_the_files_that_contributors_are_sent_to_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.name for path in (ROOT / "klip").iterdir()}
+    paths = re.findall(r"`((?:klip|tests|benchmarks)/[\w/.]+)`", text)
+    known = [path for path in paths if path.split("/")[0] != "klip" or path.split("/")[1] in rooms]
+    assert len(known) > 10
+    assert [path for path in known if not (ROOT / path).exists()] == ["klip/theory/diagnostics.py"]
+
+
 def test_hooks_run_what_the_tests_run():
     """`make style`, which `make test` begins with, and the hooks before a commit are the same."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

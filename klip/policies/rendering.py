@@ -94,7 +94,7 @@ def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
             entry = spec.entry_point
             modes = _modes(load_env_creator(entry) if isinstance(entry, str) else entry)
             if modes is None or "rgb_array" in modes:
-                with _quiet_mujoco():
+                with _quiet_mujoco(task):
                     return gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
         raise KlipError(f"{task} needs what is not installed: {one_line(error)}") from error
@@ -111,22 +111,15 @@ def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
 
 
 @contextmanager
-def _quiet_mujoco() -> Iterator[None]:
+def _quiet_mujoco(task: str) -> Iterator[None]:
     """Keep MuJoCo from writing to the terminal, and to a file here, that HalfCheetah is old."""
-    mujoco = sys.modules.get("mujoco")
-    if mujoco is None:
+    if "mujoco" not in sys.modules:
         yield
         return
-    said: list[str] = []
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(said.append)
-    try:
+    from klip.tasks.physics import quiet_mujoco
+
+    with quiet_mujoco(task):
         yield
-    finally:
-        mujoco.set_mju_user_warning(before)
-    for message in said:
-        if "settotalmass" not in message:
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _modes(creator: Any) -> list[str] | None:
