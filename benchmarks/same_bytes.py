@@ -40,14 +40,14 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="write the digests, compare nothing")
     parser.add_argument("--only", nargs="*", default=list(COMMANDS), help="some of the commands")
     parser.add_argument("--tokens", default="", help="how `klip run` is spelled for token plans")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     now: dict[str, Any] = {}
-    for name in asked.only:
+    for name in options.only:
         command = COMMANDS[name].split()
-        if name.startswith("scratchpad") and asked.tokens:
-            command = [*asked.tokens.split(), *command]
+        if name.startswith("scratchpad") and options.tokens:
+            command = [*options.tokens.split(), *command]
         now |= trained(command)
-    if asked.keep:
+    if options.keep:
         kept = json.loads(KEPT.read_text())["runs"] if KEPT.exists() else {}
         text = json.dumps({"machine": dict(this_machine()), "runs": kept | now}, indent=1)
         KEPT.write_text(text + "\n")

@@ -80,7 +80,7 @@ Action = Box | Discrete | MultiDiscrete
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a network and a trainer must know about a task."""
+    """The sizes of a task, which networks and trainer must know."""
 
     task: str
     observation_size: int
@@ -89,10 +89,10 @@ class TaskSpec:
 
 
 class Step(NamedTuple):
-    """What one step of all lanes gave; the arrays are new at every step, and read-only."""
+    """The result of one step of all lanes; its arrays are new at every step, and read-only."""
 
     observation: Floats
-    """[N, D] what to act on next: where an episode ended, the first one of the next episode."""
+    """[N, D] what to act on next: where an episode ended, the first of the next episode."""
     reward: Floats
     """[N]"""
     terminated: Bools
@@ -124,7 +124,7 @@ class Lanes(Protocol):
         """
 
     def reset(self) -> Floats:
-        """Start every lane's episode 0; the observations, [N, D]."""
+        """Start every lane's episode 0; returns the observations, [N, D]."""
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every lane, and start the next episode at once where one ended.
@@ -140,7 +140,7 @@ class Lanes(Protocol):
         """
 
     def restore(self, where: slice, state: State) -> Floats:
-        """Put these lanes where a state says, and leave the others alone; [n, D] as it was.
+        """Put these lanes where a state says, and no others; returns their observations, [n, D].
 
         A state that does not fit is a `TaskError`. So is one that does not lead back, or on whose
         way an environment raises (`EnvironmentFailed`): then these lanes stand still.
