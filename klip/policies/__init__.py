@@ -6,7 +6,7 @@ file says is ever executed: a policy is numbers, and its task is imported only o
 
 from klip.policies.evaluation import Episode, Evaluation, evaluate
 from klip.policies.filming import Film, video
-from klip.policies.loading import Trained, load, read
+from klip.policies.loading import TrainedPolicy, load, read
 from klip.policies.policy import Policy
 from klip.policies.portable import Exported, export
 
@@ -16,7 +16,7 @@ __all__ = [
     "Exported",
     "Film",
     "Policy",
-    "Trained",
+    "TrainedPolicy",
     "evaluate",
     "export",
     "load",

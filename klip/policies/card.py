@@ -17,7 +17,7 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.policies.evaluation import Evaluation
-from klip.policies.loading import Trained
+from klip.policies.loading import TrainedPolicy
 from klip.policies.policy import Policy
 from klip.ppo.config import Config
 from klip.shapes import parse
@@ -48,7 +48,7 @@ def escape(text: object) -> str:
 
 
 def model_card(
-    trained: Trained,
+    trained: TrainedPolicy,
     result: Evaluation | None,
     onnx: float | None,
     not_written: Sequence[str],
@@ -136,7 +136,7 @@ def _shape(text: str) -> str:
     return f"{escape(text)}\n\n```text\n{' '.join(formula.split())}\n```"
 
 
-def _returns(trained: Trained, result: Evaluation | None) -> str:
+def _returns(trained: TrainedPolicy, result: Evaluation | None) -> str:
     parts = []
     final = trained.final_return
     if final is not None:
@@ -177,7 +177,7 @@ def _curve(rows: Sequence[Mapping[str, Any]]) -> str:
     return _table(("up to step", "mean return"), tenths)
 
 
-def _training(trained: Trained) -> str:
+def _training(trained: TrainedPolicy) -> str:
     config = trained.policy.config
     batch = _count(config, "envs") * _count(config, "rollout")
     done = f"{trained.iteration * batch:,d} steps, {trained.iteration} iterations"

@@ -22,7 +22,7 @@ EXPORTED = "policy.safetensors"
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedPolicy:
     """A policy, and what its file says about how it was trained."""
 
     path: Path
@@ -47,7 +47,7 @@ class Trained:
         return final_return(self.rows)
 
 
-Source = Policy | Trained | str | Path
+Source = Policy | TrainedPolicy | str | Path
 """A policy, or where one lies: a run's folder, a checkpoint file, or an exported folder."""
 
 
@@ -70,7 +70,7 @@ def policy_in(source: Source) -> Policy:
     """The policy itself, whichever way it is given; what was damaged in its file is a warning."""
     if isinstance(source, Policy):
         return source
-    if isinstance(source, Trained):
+    if isinstance(source, TrainedPolicy):
         return source.policy
     trained = read(source)
     for note in trained.notes:
@@ -78,7 +78,7 @@ def policy_in(source: Source) -> Policy:
     return trained.policy
 
 
-def read(path: str | Path) -> Trained:
+def read(path: str | Path) -> TrainedPolicy:
     """Load a policy as `load` does, with all that is known about it.
 
     Args:
@@ -103,7 +103,7 @@ def read(path: str | Path) -> Trained:
     notes = list(record.notes)
     if notes:
         notes.append(f"the policy is that of iteration {record.iteration}")
-    return Trained(
+    return TrainedPolicy(
         path=path,
         policy=policy,
         arrays=record.arrays,
@@ -115,11 +115,11 @@ def read(path: str | Path) -> Trained:
     )
 
 
-def _from_file(path: Path) -> Trained:
+def _from_file(path: Path) -> TrainedPolicy:
     point = read_checkpoint(path)
     with _named(path):
         policy = policy_of(point.config, point.arrays)
-    return Trained(
+    return TrainedPolicy(
         path=path,
         policy=policy,
         arrays=point.arrays,

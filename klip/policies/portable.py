@@ -17,7 +17,7 @@ from klip.errors import KlipError
 from klip.policies.card import model_card
 from klip.policies.evaluation import Evaluation, evaluate
 from klip.policies.graph import MISSING, NoOnnx, check_graph, encode_graph
-from klip.policies.loading import EXPORTED, Trained, read
+from klip.policies.loading import EXPORTED, TrainedPolicy, read
 from klip.policies.policy import policy_arrays
 from klip.runs.checkpoint import Checkpoint, Damaged, encode
 from klip.runs.checkpoint import read as read_checkpoint
@@ -43,7 +43,7 @@ class Exported:
 
 
 def export(
-    run: Trained | str | Path,
+    run: TrainedPolicy | str | Path,
     output: str | Path = "policy",
     *,
     onnx: bool = True,
@@ -70,7 +70,7 @@ def export(
         the files that were written, those that were not, and the evaluation
 
     """
-    trained = run if isinstance(run, Trained) else read(run)
+    trained = run if isinstance(run, TrainedPolicy) else read(run)
     path = Path(output)
     if trained.path.name == EXPORTED:
         raise KlipError(f"{trained.path.parent} is an export already: copy the folder")
@@ -98,7 +98,7 @@ def export(
 
 
 def _evaluated(
-    trained: Trained,
+    trained: TrainedPolicy,
     episodes: int,
     seed: int,
     trust_task: bool,
@@ -126,7 +126,7 @@ def _evaluated(
 
 
 def _write_graph(
-    path: Path, trained: Trained, seen: NDArray[np.float64], wanted: bool
+    path: Path, trained: TrainedPolicy, seen: NDArray[np.float64], wanted: bool
 ) -> tuple[float | None, tuple[str, ...]]:
     """The graph's difference from ours if it was written, and the files that were not, with why."""
     if not wanted:
@@ -139,7 +139,7 @@ def _write_graph(
         return None, (f"{GRAPH}: {MISSING}",)
 
 
-def _portable(trained: Trained) -> Checkpoint:
+def _portable(trained: TrainedPolicy) -> Checkpoint:
     """The checkpoint without what only further training needs, and without local paths."""
     return Checkpoint(
         config=dict(trained.policy.config),

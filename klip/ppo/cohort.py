@@ -43,7 +43,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Member:
+class PPOMember:
     """One run of a cohort: what is its own between iterations."""
 
     config: Config
@@ -100,12 +100,12 @@ class Cohort:
         self.before: list[tuple[int, State]] = []  # each run's, from before this iteration
         self.seconds = {"collect": 0.0, "learn": 0.0}
 
-    def _start(self, c: Config) -> Member:
+    def _start(self, c: Config) -> PPOMember:
         vector = jax.numpy.asarray(policy.initial(self.layout, c.seed, c.log_std))
         value = parse(c.shape)
         state = value.init() if isinstance(value, Controller) else {}
         controller = {k: jax.numpy.asarray(v, dtype="float32") for k, v in state.items()}
-        return Member(c, value, Learner(vector, optimiser(c).init(vector)), controller)
+        return PPOMember(c, value, Learner(vector, optimiser(c).init(vector)), controller)
 
     # -- one iteration, in the order in which it happens --------------------------------------
 
