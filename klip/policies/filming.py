@@ -202,13 +202,13 @@ def _mp4_writer() -> Callable[[Path, Iterator[Frame], float], None]:
     def write(path: Path, frames: Iterator[Frame], fps: float) -> None:
         first = next(frames)
         aside = path.with_name(f".{path.stem}.part.mp4")
+        height, width = first.shape[:2]
+        given = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps:.6f} -i -"
         # x264 in yuv420p is what everything plays; it takes even sizes only
-        command = [
-            program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
-            "-s", f"{first.shape[1]}x{first.shape[0]}", "-r", f"{fps:.6f}", "-i", "-",
-            "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p",
-            "-crf", "20", "-movflags", "+faststart", str(aside),
-        ]  # fmt: skip
+        even = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
+        wanted = "-c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart"
+        options = f"-y -loglevel error {given} {even} {wanted}".split()
+        command = [program, *options, str(aside)]
         try:
             with tempfile.TemporaryFile() as errors:
                 with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as ffmpeg:

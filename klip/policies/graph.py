@@ -91,10 +91,8 @@ def encode_graph(policy: Policy) -> bytes:
         "observation", onnx.TensorProto.DOUBLE, ["N", policy.observation_size]
     )
     graph = helper.make_graph(nodes, "policy", [observed], outputs, constants)
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
-        producer_name="klip",
-    )  # fmt: skip
+    versions = {"opset_imports": [helper.make_opsetid("", OPSET)], "ir_version": IR_VERSION}
+    model = helper.make_model(graph, producer_name="klip", **versions)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
 
