@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(path for path in (ROOT / "klip").glob("*/*.py") if not path.stem.startswith("__"))
+MODULES = sorted(path for path in (ROOT / "klip").rglob("*/*.py") if not path.stem.startswith("__"))
 SOURCES = sorted(
     path
     for folder in ("klip", "tests", "benchmarks", "examples")
@@ -63,13 +63,13 @@ SAME_NAMES = """
 
 
 def name_of(path):
-    return f"{path.parent.name}/{path.stem}"
+    return path.relative_to(ROOT / "klip").with_suffix("").as_posix()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_every_module_has_its_test_file(path):
     name = name_of(path)
-    here = (ROOT / "tests" / path.parent.name / f"test_{path.stem}.py").exists()
+    here = (ROOT / "tests" / name).with_name(f"test_{path.stem}.py").exists()
     if name in TESTED_ELSEWHERE:
         assert (ROOT / TESTED_ELSEWHERE[name]).exists()
         assert not here, "strike it from TESTED_ELSEWHERE"
