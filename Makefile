@@ -5,7 +5,7 @@ BIN := .venv/bin
 SITE = lib/$(notdir $(realpath $(wildcard .venv/lib/python3.*)))/site-packages
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart test figures clean
+.PHONY: quickstart style test figures clean
 
 quickstart: .venv/.core  ## check the theorems, train the paper's variants, write the page
 	$(BIN)/klip verify
@@ -14,10 +14,12 @@ quickstart: .venv/.core  ## check the theorems, train the paper's variants, writ
 	$(BIN)/klip report quickstart/runs -o quickstart/report.html
 	@echo "Open quickstart/report.html: tables, curves, the identity run by run, and an explorer of all shapes"
 
-test: .venv/.dev .venv-trl/.dev .venv-verl/.dev  ## style, types, tests
+style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+test: style .venv-trl/.dev .venv-verl/.dev  ## style, types, tests
 	$(BIN)/pytest -n 2
 	.venv-trl/bin/python -m pytest -n 2 tests/adapters/trl klip/adapters/trl.py
 	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py

@@ -83,12 +83,12 @@ def main() -> int:
     given = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     states, saves = Timed(cohorts.Cohort, "state"), Timed(RunFolder, "save")
-    found = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {}
+    results = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {}
     for task in given.task:
-        found[task] = measure(task, given.intervals, states, saves)
-        print(task, found[task], flush=True)
-        RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    worst = max(entry["share"] for entry in found.values())
+        results[task] = measure(task, given.intervals, states, saves)
+        print(task, results[task], flush=True)
+        RESULT.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    worst = max(entry["share"] for entry in results.values())
     print(f"at most {worst:.2%} of training time; the limit is {LIMIT:.0%}")
     return 0 if worst < LIMIT else 1
 

@@ -47,7 +47,7 @@ RESULTS = Path(__file__).parent / "results" / "coverage.json"
 
 
 def populations() -> dict[str, Floats]:
-    """Scores `[POINTS]` of standard deviation 1 (heavy-tailed: nearly)."""
+    """Scores `[POINTS]` with a standard deviation of 1 (nearly, where tails are heavy)."""
 
     def grid(points: int) -> Floats:
         return np.asarray((np.arange(points) + 0.5) / points)
@@ -88,12 +88,12 @@ def resampled(statistic: Statistic, wider: bool) -> Method:
 
 
 def bias_corrected(values: Floats) -> Interval:
-    """BCa, of the mean."""
+    """The BCa interval of the mean."""
     return bca(values, average, draws(values.shape[-2:], RESAMPLES, seed=0), LEVEL)
 
 
 def better(wider: bool) -> Method:
-    """Of the probability of improvement; the two sides are halves of the runs."""
+    """The interval of the probability of improvement; its two sides are halves of the runs."""
 
     def interval(values: Floats) -> Interval:
         tasks, runs = values.shape[-2], values.shape[-1] // 2
@@ -123,7 +123,7 @@ def chance(of_tasks: Floats) -> Floats:
 
 
 class Case(NamedTuple):
-    """An interval to try: of which statistic, over how many tasks, made how."""
+    """An interval to try: its statistic, how many tasks it pools, and how it is computed."""
 
     statistic: str
     method: str
@@ -158,7 +158,7 @@ CASES = (
 
 
 class Coverage(NamedTuple):
-    """What came out: the share of intervals with the truth inside, above and below them."""
+    """The shares of intervals that hold the truth, that lie below it and that lie above it."""
 
     statistic: str
     method: str
@@ -174,7 +174,7 @@ class Coverage(NamedTuple):
 
 
 def simulate(case: Case, name: str, population: Floats, seeds: int, repetitions: int) -> Coverage:
-    """Draw, make the interval, look where the truth is; as often as told."""
+    """Draw seeds and make the interval, `repetitions` times; how often it holds the truth."""
     of_tasks = task_populations(population, case.tasks)
     truth = float(STATISTICS[case.statistic](of_tasks))
     generator = np.random.Generator(np.random.Philox(key=np.array([seeds, case.tasks], dtype="u8")))
@@ -210,24 +210,24 @@ def everything(repetitions: int) -> Iterator[Coverage]:
                 yield simulate(case, name, population, seeds, repetitions)
 
 
-def table(found: list[Coverage]) -> Table:
+def table(coverages: list[Coverage]) -> Table:
     """Coverage in per cent: a row per interval and population, a column per number of seeds."""
     shown = Table(title=f"Coverage of {LEVEL:.0%} intervals, in per cent")
     for heading in ("statistic", "method", "tasks", "population"):
         shown.add_column(heading)
     for seeds in SEEDS:
         shown.add_column(f"{seeds} seeds", justify="right")
-    cells = {row[:5]: row.covered for row in found}
-    for key in dict.fromkeys(row[:4] for row in found):
+    cells = {row[:5]: row.covered for row in coverages}
+    for key in dict.fromkeys(row[:4] for row in coverages):
         shown.add_row(*map(str, key), *(f"{100 * cells[(*key, n)]:.1f}" for n in SEEDS))
     return shown
 
 
-def write(found: list[Coverage]) -> None:
+def write(coverages: list[Coverage]) -> None:
     """The record, a line per simulation."""
     rows = [
         {key: round(x, 6) if isinstance(x, float) else x for key, x in row._asdict().items()}
-        for row in found
+        for row in coverages
     ]
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
     head = f'"level": {LEVEL}, "resamples": {RESAMPLES}'
@@ -235,18 +235,18 @@ def write(found: list[Coverage]) -> None:
 
 
 def main() -> None:
-    """Run, print, write."""
+    """Simulate, print the table, and write the record."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--repetitions", type=int, default=2000)
     options.add_argument("--quick", action="store_true", help="400 repetitions; writes nothing")
     chosen = options.parse_args()
     began = time.perf_counter()
-    found = list(everything(400 if chosen.quick else chosen.repetitions))
+    coverages = list(everything(400 if chosen.quick else chosen.repetitions))
     console = Console(width=100)
-    console.print(table(found))
+    console.print(table(coverages))
     console.print(f"{time.perf_counter() - began:.0f} s")
     if not chosen.quick:
-        write(found)
+        write(coverages)
 
 
 if __name__ == "__main__":

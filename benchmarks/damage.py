@@ -123,7 +123,7 @@ def damage(path: Path, kind: str, other: Path, draw: random.Random) -> None:
 
 
 def damages(draw: random.Random) -> dict[str, str]:
-    """Which files, and what is done to each; mostly those that matter."""
+    """The files to damage, mostly those that matter, and the kind of damage to each."""
     count = draw.choices((1, 2, 3, 4), (60, 25, 10, 5))[0]
     names: list[str] = []
     while len(names) < count:
@@ -149,17 +149,17 @@ def files(path: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in path.iterdir()}
 
 
-def same_arrays(found: Any, true: dict[str, np.ndarray]) -> bool:
+def same_arrays(actual: Any, true: dict[str, np.ndarray]) -> bool:
     def bits(arrays: Any) -> Any:
         return {n: (str(a.dtype), a.shape, a.tobytes()) for n, a in arrays.items()}
 
-    return bool(bits(found) == bits(true))
+    return bool(bits(actual) == bits(true))
 
 
-def trial(made: Path, other: Path, t: Truth, out: Path, draw: random.Random) -> list[str]:
-    """Damage a copy of a run, go through all that reads it, and say what came out of it."""
-    path = out / made.relative_to(made.parents[2])
-    shutil.copytree(made, path)
+def trial(pristine: Path, other: Path, t: Truth, out: Path, draw: random.Random) -> list[str]:
+    """Damage a copy of a run, and let everything that reads runs read it; what came of it."""
+    path = out / pristine.relative_to(pristine.parents[2])
+    shutil.copytree(pristine, path)
     before = files(path)
     for name, kind in damages(draw).items():
         damage(path / name, kind, other / name, draw)
@@ -171,7 +171,7 @@ def trial(made: Path, other: Path, t: Truth, out: Path, draw: random.Random) -> 
 
 
 def read_only(path: Path, t: Truth, stands: int | None, after: dict[str, bytes]) -> None:
-    """Listing and reading: the truth as far as it is safe, and nothing touched."""
+    """List and read the run: this gives the truth as far as it is safe, and touches nothing."""
     (entry,) = list_runs(path.parents[2])
     record: Record | None
     try:
@@ -196,13 +196,13 @@ def read_only(path: Path, t: Truth, stands: int | None, after: dict[str, bytes])
         require(bool(record.reason), "a damaged run has no reason")
         return
     newest, metrics = after.get(NEWEST), after.get(METRICS, b"")
-    told = "; ".join(record.notes)
-    require((NEWEST in told) == (newest is not None and stands != t.saves[1]), "newest not told")
-    require((METRICS in told) == spoilt(metrics, t, stands), "damaged metrics were not told")
+    notes = "; ".join(record.notes)
+    require((NEWEST in notes) == (newest is not None and stands != t.saves[1]), "newest not told")
+    require((METRICS in notes) == spoilt(metrics, t, stands), "damaged metrics were not told")
 
 
 def spoilt(metrics: bytes, t: Truth, stands: int) -> bool:
-    """Whether rows that are safe are damaged, or there are more than the run ever had."""
+    """Whether rows that a checkpoint covers are damaged, or more than the run ever had."""
     more = len(metrics) > len(t.text(stands)) and stands == t.ends
     return more or not metrics.startswith(t.text(stands))
 
@@ -210,7 +210,7 @@ def spoilt(metrics: bytes, t: Truth, stands: int) -> bool:
 def opened(
     path: Path, t: Truth, stands: int | None, after: dict[str, bytes], whole: dict[str, bool]
 ) -> list[str]:
-    """Opening and training to the end: from the newest that is whole, or not by itself."""
+    """Open the run and train it to its end: from the newest whole checkpoint, or not by itself."""
     outcome = []
     if stands is None:
         for _ in range(2):
@@ -220,12 +220,12 @@ def opened(
         outcome.append("refused until --start-over")
     else:
         folder = RunFolder(path, t.config)
-    told, point = "; ".join(folder.notes), folder.checkpoint
+    notes, point = "; ".join(folder.notes), folder.checkpoint
     require((point.iteration if point else None) == stands, "it stands elsewhere")
     if point is not None and stands is not None:
         require(same_arrays(point.arrays, t.arrays(stands)), "other arrays were restored")
         mended = spoilt(after.get(METRICS, b""), t, stands)
-        require(("metrics.jsonl" in told) == mended, "mended metrics were not told")
+        require(("metrics.jsonl" in notes) == mended, "mended metrics were not told")
         outcome += ["metrics restored from the checkpoint"] * mended
         outcome += ["previous checkpoint used"] * (stands != t.saves[1])
         if after.get(METRICS) != t.text(t.rows) and not mended:
@@ -235,12 +235,12 @@ def opened(
         if name in after and not whole[name] and (name == NEWEST or stands != t.saves[1]):
             aside = path / f"{name}.damaged-1"
             require(aside.read_bytes() == after[name], "a damaged file was not kept")
-            require(aside.name in told, "a file was set aside without a word")
+            require(aside.name in notes, "a file was set aside without a word")
     if "config.json" in after and not whole["config.json"]:
-        require("config.json" in told, "a damaged config was not told")
+        require("config.json" in notes, "a damaged config was not told")
         outcome.append("config written anew")
     if not outcome:
-        require(not folder.notes, f"a note without a cause: {told}")
+        require(not folder.notes, f"a note without a cause: {notes}")
     t.train(folder, t.ends, range(t.ends + 1))
     history = folder.history
     folder.close()
@@ -259,7 +259,7 @@ def refused(path: Path, t: Truth) -> None:
 
 
 def final(path: Path, t: Truth, history: Sequence[str]) -> None:
-    """At its end, nothing of the damage is left but its record."""
+    """At the end, only the record of the damage is left of it."""
     record = read_run(path)
     require(record.status == "done" and not record.notes, "it is not done")
     require((path / METRICS).read_bytes() == t.text(t.ends), "other metrics at the end")
@@ -269,17 +269,17 @@ def final(path: Path, t: Truth, history: Sequence[str]) -> None:
 
 
 def many(count: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
-    """So many random damages: how often what came out of them, and what went wrong."""
+    """Do random damages; how often each outcome came of them, and what went wrong."""
     outcomes: Counter[str] = Counter()
     wrong = []
     with tempfile.TemporaryDirectory(dir=fast_folder()) as scratch:
-        made = [t.make(Path(scratch, "made")) for t in TRUTHS]
+        pristine = [t.make(Path(scratch, "pristine")) for t in TRUTHS]
         for number in range(count):
             k, draw = number % len(TRUTHS), random.Random(f"{seed} {number}")
-            other = made[draw.choice([j for j in range(len(TRUTHS)) if j != k])]
+            other = pristine[draw.choice([j for j in range(len(TRUTHS)) if j != k])]
             out = Path(scratch, "trial")
             try:
-                outcomes.update(trial(made[k], other, TRUTHS[k], out, draw))
+                outcomes.update(trial(pristine[k], other, TRUTHS[k], out, draw))
             except Exception as error:
                 wrong.append(f"damage {number}: {type(error).__name__}: {error}")
             shutil.rmtree(out)
@@ -287,7 +287,7 @@ def many(count: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
 
 
 def fast_folder() -> str | None:
-    """In memory, where there is some: a trial syncs a hundred small files."""
+    """A folder in memory, if there is one: a trial syncs a hundred small files."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -375,7 +375,7 @@ def main() -> int:
         real = trained(given.trained, given.seed) if given.trained else real
     except Wrong as error:
         wrong.append(f"trained: {error}")
-    told = {
+    summary = {
         "damages": given.damages,
         "outcomes": dict(outcomes.most_common()),
         "trained": given.trained,
@@ -384,9 +384,9 @@ def main() -> int:
         "seed": given.seed,
         "seconds": round(time.perf_counter() - began, 1),
     }
-    print(json.dumps(told, indent=2))
+    print(json.dumps(summary, indent=2))
     if given.json:
-        RESULT.write_text(json.dumps(told, indent=2) + "\n")
+        RESULT.write_text(json.dumps(summary, indent=2) + "\n")
     return 1 if wrong else 0
 
 

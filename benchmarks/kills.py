@@ -62,29 +62,29 @@ def start(task: str, seed: int, out: Path, every: float) -> subprocess.Popen[byt
 
 def members(group: int) -> list[int]:
     """The processes of a session that are alive."""
-    found = []
+    alive = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[3]) == group and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return found
+                alive.append(int(stat.parent.name))
+    return alive
 
 
 def workers(group: int) -> list[int]:
-    """Those among them that train."""
-    found = []
+    """The processes of a session that train."""
+    training = []
     for pid in members(group):
         with contextlib.suppress(OSError):
             if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+                training.append(pid)
+    return training
 
 
 def strike(process: subprocess.Popen[bytes], kind: str, out: Path, rng: random.Random) -> bool:
-    """One SIGKILL at a random moment; False if everything had ended before."""
+    """Send one SIGKILL at a random moment; False if everything had ended before."""
     began = size(out)
-    if rng.random() < 0.75:  # else anywhere, also while it starts
+    if rng.random() < 0.75:  # otherwise at any moment, also while it starts
         while process.poll() is None and size(out) == began:
             time.sleep(0.02)
         time.sleep(rng.uniform(0, 1.5))
@@ -117,7 +117,7 @@ def strike(process: subprocess.Popen[bytes], kind: str, out: Path, rng: random.R
 
 
 def size(out: Path) -> int:
-    """Bytes of metrics: grows while training goes on."""
+    """Bytes of all metrics, which grow while training goes on."""
     return sum(path.stat().st_size for path in out.glob("*/*/*/metrics.jsonl"))
 
 
@@ -140,16 +140,16 @@ def disturbed(task: str, seed: int, out: Path, kills: int, rng: random.Random) -
 
 def content(out: Path) -> dict[str, tuple[bytes, str]]:
     """What must be equal: each run's metrics and all its arrays."""
-    found = {}
+    contents = {}
     for path in run_paths(out):
         record = read_run(path)
         assert record.status == "done", (path, record.status, record.reason)
-        found[path.name] = ((path / "metrics.jsonl").read_bytes(), record.digest())
-    return found
+        contents[path.name] = ((path / "metrics.jsonl").read_bytes(), record.digest())
+    return contents
 
 
 def try_task(task: str, kills: int, rng: random.Random, folder: Path) -> dict[str, object]:
-    """Rounds of disturbed training until there were so many kills."""
+    """Train in rounds, disturbed, until there were so many kills; what came of them."""
     total: Counter[str] = Counter()
     runs = differ = rounds = 0
     began = time.monotonic()
@@ -159,11 +159,11 @@ def try_task(task: str, kills: int, rng: random.Random, folder: Path) -> dict[st
         if start(task, seed, calm, every=60).wait() != 0:
             raise RuntimeError((folder / f"{calm.name}.log").read_text(errors="replace")[-2000:])
         total += disturbed(task, seed, rough, kills - sum(total.values()), rng)
-        expected, found = content(calm), content(rough)
-        assert expected.keys() == found.keys()
+        expected, actual = content(calm), content(rough)
+        assert expected.keys() == actual.keys()
         assert len(expected) == 4
         runs += len(expected)
-        differ += sum(expected[name] != found[name] for name in expected)
+        differ += sum(expected[name] != actual[name] for name in expected)
         rounds += 1
         shutil.rmtree(calm)
         shutil.rmtree(rough)
@@ -185,14 +185,14 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=RESULT)
     given = parser.parse_args()
     rng = random.Random(given.seed)
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         for i, task in enumerate(given.task):
             share = given.kills * (i + 1) // len(given.task) - given.kills * i // len(given.task)
-            found[task] = try_task(task, share, rng, Path(folder))
-            print(task, found[task], flush=True)
-            given.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    wrong = sum(entry["runs that differ"] for entry in found.values())  # type: ignore[index]
+            results[task] = try_task(task, share, rng, Path(folder))
+            print(task, results[task], flush=True)
+            given.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    wrong = sum(entry["runs that differ"] for entry in results.values())  # type: ignore[index]
     print("every run ended with the same bytes" if not wrong else f"{wrong} runs DIFFER")
     return 1 if wrong else 0
 

@@ -27,7 +27,7 @@ SHARED: dict[str, Any] = {"envs": 1, "rollout": 2048, "epochs": 10, "minibatch":
 
 
 class Recorder:
-    """Stands before `step` of lanes, and keeps where every 16th step began and what it was told."""
+    """Stands before `step` of lanes, and keeps the state and the action of every 16th step."""
 
     def __init__(self, lanes: Any) -> None:
         self._lanes, self._step, self._count = lanes, lanes.step, 0

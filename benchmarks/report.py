@@ -97,7 +97,7 @@ def main() -> None:
         with multiprocessing.Pool() as pool:
             pool.map(make, [(folder / "runs", i) for i in range(count)], chunksize=20)
         runs, packed, page = folder / "runs", folder / "packed", folder / "report.html"
-        found = {
+        results = {
             "runs": count,
             "iterations": ITERATIONS,
             "page": measured("report", str(runs), "-o", str(page), "--page-only"),
@@ -110,9 +110,9 @@ def main() -> None:
             "cores": multiprocessing.cpu_count(),
             "load": os.getloadavg()[0],
         }  # fmt: skip
-    print(json.dumps(found, indent=1))
+    print(json.dumps(results, indent=1))
     if count == 1000:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+        RESULT.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _size(path: Path) -> float:

@@ -41,11 +41,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="write the digests, compare nothing")
     parser.add_argument("--only", nargs="*", default=list(COMMANDS), help="some of the commands")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     now: dict[str, Any] = {}
-    for name in asked.only:
+    for name in options.only:
         now |= trained(COMMANDS[name].split())
-    if asked.keep:
+    if options.keep:
         kept = json.loads(KEPT.read_text())["runs"] if KEPT.exists() else {}
         text = json.dumps({"machine": dict(this_machine(LIBRARIES)), "runs": kept | now}, indent=1)
         KEPT.write_text(text + "\n")

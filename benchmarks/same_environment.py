@@ -68,17 +68,19 @@ def compare(
         envs = [gymnasium.make(task, disable_env_checker=True) for _ in range(lanes)]
     fast = make_lanes(task, lanes, seed)
     episode = [0] * lanes
-    seen = fast.reset()
-    wrong = sum(differing(seen[i], env.reset(seed=seed(i, 0))[0]) for i, env in enumerate(envs))
+    observation = fast.reset()
+    wrong = sum(
+        differing(observation[i], env.reset(seed=seed(i, 0))[0]) for i, env in enumerate(envs)
+    )
     for action in actions:
         step = fast.step(action)
         for i, env in enumerate(envs):
             final, reward, terminated, truncated, _ = env.step(action[i])
-            seen = final
+            observation = final
             if terminated or truncated:
                 episode[i] += 1
-                seen, _ = env.reset(seed=seed(i, episode[i]))
-            theirs = (seen, reward, terminated, truncated, final)
+                observation, _ = env.reset(seed=seed(i, episode[i]))
+            theirs = (observation, reward, terminated, truncated, final)
             wrong += sum(
                 differing(ours[i], other) for ours, other in zip(step, theirs, strict=True)
             )

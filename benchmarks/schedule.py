@@ -42,11 +42,11 @@ LIMIT = 0.95
 
 def main() -> int:
     cores = len(os.sched_getaffinity(0))
-    found: dict[str, object] = {"cores": cores}
+    record: dict[str, object] = {"cores": cores}
     for name in ("paper", "paper-sweeps"):
         planned = schedule(read_plan(name).configs, cores)
-        found[f"{name}: simulated"] = {"hours": round(planned.seconds / 3600, 2),
-                                       "busy": round(planned.busy, 4)}  # fmt: skip
+        hours, busy = planned.seconds / 3600, planned.busy
+        record[f"{name}: simulated"] = {"hours": round(hours, 2), "busy": round(busy, 4)}
     alive: list[float] = []
     start, end = crew.Worker.__init__, crew.Crew._ended
 
@@ -70,11 +70,15 @@ def main() -> int:
         seconds = time.monotonic() - began
     assert all(result.status == "done" for result in results)
     busy = sum(alive) / (cores * seconds)
-    found["a short plan"] = {"runs": len(configs), "cohorts": len(alive),
-                             "expected seconds": round(planned.seconds, 1),
-                             "seconds": round(seconds, 1), "busy": round(busy, 4)}  # fmt: skip
-    RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=2))
+    record["a short plan"] = {
+        "runs": len(configs),
+        "cohorts": len(alive),
+        "expected seconds": round(planned.seconds, 1),
+        "seconds": round(seconds, 1),
+        "busy": round(busy, 4),
+    }
+    RESULT.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(record, indent=2))
     return 0 if busy >= LIMIT else 1
 
 

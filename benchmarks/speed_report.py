@@ -64,7 +64,7 @@ def figures(turns: Turns) -> dict[str, Any]:
 
 
 def own_figures(turns: Turns) -> dict[str, Any]:
-    """What else a worker of ours tells: where a step's time goes, on one core, and its memory."""
+    """What our workers measure besides: where a step's time goes, on one core, and their memory."""
     steps = total(turns, "steps")
     parts = [p for p in ("seconds", "collect", "learn", "physics") if p in turns[1][0]]
     names = {"seconds": "all"}
@@ -96,12 +96,12 @@ def rise(costs: Sequence[float]) -> float:
 
 
 def checks(report: Report) -> list[dict[str, Any]]:
-    """Every target that the report can speak of, beside what was reached."""
-    found: list[dict[str, Any]] = []
+    """Every target that the report has numbers for, beside what was reached."""
+    targets: list[dict[str, Any]] = []
 
     def check(what: str, value: float, target: float, at_least: bool = True) -> None:
         met = value >= target if at_least else value <= target
-        found.append(
+        targets.append(
             {"what": what, "value": value, "target": target, "at_least": at_least, "met": met}
         )
 
@@ -121,7 +121,7 @@ def checks(report: Report) -> list[dict[str, Any]]:
         costs = [row["microseconds_per_step"]["all"] for row in report["scaling"]]
         value = rise(costs)
         check(f"{ALONE}: largest rise of a run's cost with more lanes", value, NOISE, False)
-    return found
+    return targets
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Grid(NamedTuple):
 
 def grids(report: Report) -> list[Grid]:
     """The report as tables."""
-    made = [
+    grids = [
         Grid(
             "Steps per second, all cores",
             ("task", "klip", "SB3", "SBX", "x SB3", "target", "x SBX", "compile s"),
@@ -151,7 +151,7 @@ def grids(report: Report) -> list[Grid]:
     ]
     if report["alone"]:
         row = _speed(report["alone"], ALONE_TARGET)
-        made.append(Grid("A single run alone, steps per second", made[0].columns, [row]))
+        grids.append(Grid("A single run alone, steps per second", grids[0].columns, [row]))
     if report["scaling"]:
         one = report["scaling"][0]["microseconds_per_step"]["all"]
         rows = []
@@ -161,13 +161,13 @@ def grids(report: Report) -> list[Grid]:
             peak = f"{entry['peak_bytes'] / 1e6:.0f}"
             rows.append((str(entry["lanes"]), *numbers, f"{spent['all'] / one:.2f}", peak))
         columns = ("runs in lockstep", "all", "collect", "learn", "of one alone", "peak MB")
-        made.append(Grid(f"Microseconds per step of a run, {ALONE}, all cores", columns, rows))
+        grids.append(Grid(f"Microseconds per step of a run, {ALONE}, all cores", columns, rows))
     rows = [
         (c["what"], f"{c['value']:.2f}", f"{'>=' if c['at_least'] else '<='} {c['target']:g}",
          "yes" if c["met"] else "NO")
         for c in report["checks"]
     ]  # fmt: skip
-    return [*made, Grid("Targets", ("what", "reached", "target", "met"), rows)]
+    return [*grids, Grid("Targets", ("what", "reached", "target", "met"), rows)]
 
 
 def _speed(row: Mapping[str, Any], target: float | None) -> tuple[str, ...]:

@@ -53,10 +53,10 @@ def contenders() -> dict[str, Callable[..., torch.Tensor]]:
 
     def ours(read: bool = False, **how: Any) -> Callable[..., torch.Tensor]:
         def loss(**tensors: Any) -> torch.Tensor:
-            found = token_loss(**tensors, **how)
+            result = token_loss(**tensors, **how)
             if read:
-                found.diagnostics.metrics()  # type: ignore[union-attr]
-            return found.loss
+                result.diagnostics.metrics()  # type: ignore[union-attr]
+            return result.loss
 
         return loss
 
@@ -105,10 +105,10 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=200)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    found = ratios(measure(given.rows, given.length, given.repetitions))
-    for name, value in found.items():
+    ratio_of = ratios(measure(given.rows, given.length, given.repetitions))
+    for name, value in ratio_of.items():
         print(f"{value:7.3f}  {name}")
-    record = {**vars(given), "torch": torch.__version__, "threads": 1, "ratio_to_plain": found}
+    record = {**vars(given), "torch": torch.__version__, "threads": 1, "ratio_to_plain": ratio_of}
     RESULT.write_text(json.dumps(record, indent=2) + "\n")
 
 

@@ -1,32 +1,94 @@
 """Klip: the workbench for trust regions in policy optimisation.
 
 Every trust region is one number per sample, beta, in  E[ w*A + beta * log pi(a|s) ].
+
+>>> import klip
+>>> shape = klip.Clip(low=0.2, high=0.28) + klip.KLk3(b=0.1)
+>>> str(klip.parse("ramp(eps=0.2)"))
+'ramp(eps=0.2, width=0.05)'
+
+Shapes, gates, thresholds and controllers are here by their class names, and each command of the
+command line is here as a function with the command's name and options: `klip.show`,
+`klip.profile`, `klip.probe`, `klip.verify`, `klip.train`, `klip.evaluate`, ... Two commands bear
+the names of rooms: what `klip shapes` lists is `klip.catalogue(klip.Shape)`, and what `klip runs`
+lists is `klip.list_runs(folder)`.
+
+A name is imported when it is asked for: `import klip` alone loads neither JAX nor PyTorch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-if TYPE_CHECKING:
-    from klip.errors import KlipError
-    from klip.policies import load
-    from klip.ppo.train import train
-    from klip.shapes import Context, Shape, parse
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Context", "KlipError", "Shape", "load", "parse", "train"]
 
 _HOMES = {
-    "KlipError": "klip.errors",
-    "load": "klip.policies",
-    "train": "klip.ppo.train",
-    "Context": "klip.shapes",
-    "Shape": "klip.shapes",
-    "parse": "klip.shapes",
+    "klip.errors": "KlipError",
+    "klip.experiments": "Plan read_plan shipped_plans",
+    "klip.policies": "Policy evaluate export load video",
+    "klip.ppo.config": "Config",
+    "klip.ppo.train": "train",
+    "klip.report.listing": "list_runs",
+    "klip.report.show": "show",
+    "klip.report.study": "read_study",
+    "klip.runs.sinks": "sync",
+    "klip.shapes": """
+        ANO ASPO AdaptiveKL AgeConditioned Asymmetric BySign CISPO Chi2 Clip ClipHigher ClipPhi
+        Context Controller DCPO DPODrift DPPOKL DPPOTV DualAscent DualClip ESPO FDivergence
+        Feedback GPPO Gate Gated Hellinger2 ImportanceSampling KL KLInverseK3 KLReverse
+        KLReverseK3 KLk1 KLk2 KLk3 Kimi P3O PPORB PSPO Penalty PerSample PositionAware
+        ProportionalKL Ramp Reinforce SAPO SPMA SPMAk1 SPO SPPO Scopic Shape SigmoidGate SoftMin
+        StrictClip Sum TIS TOPR TRGPPO TRPPO TRPPORB Threshold TotalVariation TrulyPPO
+        ByAge ByEntropy ByPosition ByStep FromEnd Discount IcePop MaxAge Truncate
+        by_sign catalogue parameter parse""",
+    "klip.theory.identity": "verify",
+    "klip.theory.probe": "probe",
+    "klip.theory.profile": "profile",
+    "klip.tokens": "token_loss",
 }
+"""Where the names live; `__init__.pyi` says the same to editors and type checkers."""
+
+_ROOMS = {
+    *("shapes", "theory", "tasks", "ppo", "tokens", "lab", "runs", "experiments"),
+    *("report", "policies", "adapters"),
+}
+_NEEDS_TORCH = ("klip.tokens",)
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_HOME_OF |= {room: f"klip.{room}" for room in _ROOMS}
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ImportError:
+        return False
+
+
+# The names that work here: those that need PyTorch are left out where it is missing, so that
+# `help(klip)` and `from klip import *` need no extra.
+_ABSENT = () if _is_installed("torch") else _NEEDS_TORCH
+__all__ = [name for name, home in sorted(_HOME_OF.items()) if home not in _ABSENT]
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is asked for: a command that is stopped at once has loaded little."""
-    if name not in _HOMES:
-        raise AttributeError(f"klip has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name not in _HOME_OF:
+        raise AttributeError(f"klip has no {name!r}{_hint(name)}")
+    home = import_module(_HOME_OF[name])
+    return home if name in _ROOMS else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _hint(name: str) -> str:
+    """Say what was probably meant, whatever its capitals and underscores."""
+    from difflib import get_close_matches
+
+    known = {each.lower().replace("_", ""): each for each in sorted(_HOME_OF, reverse=True)}
+    near = get_close_matches(name.lower().replace("_", ""), known, n=1)
+    return f"; did you mean klip.{known[near[0]]}?" if near else "; dir(klip) lists what it has"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+HABITS = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
@@ -30,7 +31,7 @@ def test_code_blocks_run_in_order(page, monkeypatch):
         exec(compile(source, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *HABITS], ids=lambda page: page.stem)
 def test_what_a_page_links_to_exists(page):
     text = page.read_text(encoding="utf-8")
     missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]

@@ -1,4 +1,5 @@
 """Trainers that people have: a shape carried into TRL, verl, prime-rl, Tinker and SB3.
 
-One module a trainer, none imported by another room; each needs its library, and PyTorch.
+Each trainer has its module, which needs its library and PyTorch. Knows shapes, theory and tokens;
+only the commands import it.
 """

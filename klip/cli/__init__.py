@@ -1,4 +1,7 @@
-"""The command `klip`: each function in here is a subcommand, and does nothing but ask and print."""
+"""The command `klip`: each public function in here is a subcommand that asks, calls and prints.
+
+Knows every room; nobody imports it.
+"""
 
 import signal
 import sys
@@ -7,7 +10,16 @@ from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command; Ctrl-C is no mistake, also while the commands are still being imported."""
+    """Run a command; Ctrl-C is no mistake, even while the commands are still being imported.
+
+    Args:
+        args: what follows `klip` on the command line; that of this process unless given
+
+    Returns:
+        the exit code: 0, 1 if what was asked did not all succeed, 2 after a user's mistake, 130
+        after Ctrl-C
+
+    """
     try:
         # Python drops an exception that is raised in the callbacks of an import, so a Ctrl-C might
         # be lost; there is nothing to save yet.

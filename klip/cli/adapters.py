@@ -1,4 +1,4 @@
-"""`klip doctor`: whether a trainer that people have would find Klip."""
+"""`klip doctor`: would a trainer that people have find Klip?"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def doctor(
     run: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING...")] = (),
     as_json: Json = False,
 ) -> int:
-    """Check that a trainer's workers find Klip and its shape; exits with 1 if something is amiss.
+    """Check that a trainer's workers find Klip and its shape; exit with 1 if something is amiss.
 
     Args:
         trainer: verl
         ray: look in a worker of Ray too: of the cluster of RAY_ADDRESS, or of one started here
-        run: the settings of a run, as verl takes them: would it use the shape, and would it matter
+        run: settings of a run, as verl takes them: would it use the shape, and would that matter
         as_json: print one JSON object
 
     """

@@ -1,4 +1,4 @@
-"""From the command line to a command; a user's mistake is one line, and never a traceback."""
+"""From the command line to a command: a user's mistake is one line, never a traceback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,15 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run a command; a user's mistake is one line on standard error and exit code 2."""
+    """Run a command; a user's mistake is one line on standard error, and exit code 2.
+
+    Args:
+        args: what follows `klip` on the command line; that of this process unless given
+
+    Returns:
+        the exit code, which is what the command returns
+
+    """
     try:
         result = tyro.extras.subcommand_cli_from_dict(
             COMMANDS,

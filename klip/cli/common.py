@@ -19,15 +19,15 @@ RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
 def console() -> Console:
-    """Wide enough for a table when the output is not a terminal."""
+    """A console that is wide enough for a table where the output is not a terminal."""
     return Console() if sys.stdout.isatty() else Console(width=160)
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object on standard output; a NaN in it is an error."""
     print(json.dumps(data, indent=2, allow_nan=False, default=str))
 
 
 def escape(text: str) -> str:
-    """Text in which rich sees no markup."""
+    """The text with its brackets escaped, so that rich sees no markup in it."""
     return text.replace("[", "\\[")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,7 @@ def evaluate(
     trust_task: bool = False,
     as_json: Json = False,
 ) -> None:
-    """Returns of a trained policy, its statistics frozen, over fixed episodes in parallel.
+    """Play fixed episodes with a trained policy, its statistics frozen, and print its returns.
 
     Args:
         run: a run's folder, a checkpoint file, or a folder that `klip export` wrote
@@ -44,16 +44,18 @@ def evaluate(
     trained = read(run)
     _say(trained.notes)
     began = time.perf_counter()
+    options: dict[str, Any] = {"sampled": sampled, "task": task, "trust_task": trust_task}
     with _progress("episodes", episodes) as tell:
-        result = evaluate(
-            trained.policy, episodes, seed, deterministic=not sampled, task=task,
-            trust_task=trust_task, progress=tell,
-        )  # fmt: skip
+        result = evaluate(trained, episodes, seed, **options, progress=tell)
     seconds = time.perf_counter() - began
     r = result.as_dict()
     if as_json:
-        about = {"run": str(run), "shape": trained.policy.config["shape"],
-                 "iteration": trained.iteration, "status": trained.status}  # fmt: skip
+        about = {
+            "run": str(run),
+            "shape": trained.policy.config["shape"],
+            "iteration": trained.iteration,
+            "status": trained.status,
+        }
         return print_json({**about, **r, "notes": list(trained.notes)})
     out = console()
     how = "sampled" if sampled else "deterministic"
@@ -97,18 +99,16 @@ def video(
         trust_task: import the policy's own task where it is a module:Id, which runs its code
 
     """
-    from klip.policies import film, read
+    from klip.policies import read, video
 
     trained = read(run)
     _say(trained.notes)
+    options: dict[str, Any] = {"sampled": sampled, "task": task, "trust_task": trust_task}
     with _progress("episodes", episodes) as tell:
-        made = film(
-            trained.policy, output, episodes, seed, deterministic=not sampled, seconds=seconds,
-            task=task, trust_task=trust_task, progress=tell,
-        )  # fmt: skip
-    for episode in made.episodes:
+        film = video(trained, output, episodes, seed, seconds=seconds, **options, progress=tell)
+    for episode in film.episodes:
         print(f"episode {episode.number}: return {episode.total:.1f}, {episode.length} steps")
-    print(f"wrote {output}: {made.frames} frames, {made.frames / made.fps:.1f} s")
+    print(f"wrote {output}: {film.frames} frames, {film.frames / film.fps:.1f} s")
 
 
 def export(
@@ -136,34 +136,33 @@ def export(
 
     trained = read(run)
     _say(trained.notes)
+    card: dict[str, Any] = {"episodes": episodes, "seed": seed, "trust_task": trust_task}
     with _progress("episodes", episodes) as tell:
-        made = export(
-            trained, output, onnx=onnx, episodes=episodes, seed=seed, trust_task=trust_task,
-            force=force, progress=tell,
-        )  # fmt: skip
-    for name in made.files:
-        print(f"wrote {made.path / name}")
-    if made.result is not None:
-        r = made.result.as_dict()
+        exported = export(trained, output, onnx=onnx, **card, force=force, progress=tell)
+    for name in exported.files:
+        print(f"wrote {exported.path / name}")
+    if exported.result is not None:
+        r = exported.result.as_dict()
         print(f"evaluated: return {r['mean']:.1f} ± {r['std']:.1f} over {episodes} episodes")
-    if made.onnx_difference is not None:
-        print(f"policy.onnx was run: its outputs differ from ours by {made.onnx_difference:.1e}")
-    for line in made.not_written:
+    if (difference := exported.onnx_difference) is not None:
+        print(f"policy.onnx was run: its outputs differ from ours by {difference:.1e}")
+    for line in exported.not_written:
         print(f"not written: {line}")
 
 
-def _say(notes: Any) -> None:
-    """What was damaged, where it does not disturb the output."""
+def _say(notes: Sequence[str]) -> None:
+    """Print what was damaged on standard error, where it does not disturb the output."""
     for note in notes:
         print(f"klip: {note}", file=sys.stderr)
 
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; nothing elsewhere."""
+    """Show a bar on a terminal, and nothing elsewhere; yields what to call with (done, steps)."""
     screen = Console(stderr=True)
-    columns = (TextColumn("{task.completed}/{task.total} " + what), BarColumn(),
-               TextColumn("{task.fields[steps]:,d} steps"), TimeElapsedColumn())  # fmt: skip
+    count = TextColumn("{task.completed}/{task.total} " + what)
+    steps = TextColumn("{task.fields[steps]:,d} steps")
+    columns = (count, BarColumn(), steps, TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         job = bar.add_task(what, total=total, steps=0)
         yield lambda done, steps: bar.update(job, completed=done, steps=steps)

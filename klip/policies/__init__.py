@@ -1,14 +1,14 @@
 """Using a trained policy: load it, let it act, evaluate, film and export it.
 
-Knows runs, tasks, and of the trainer only how it acts; the commands may import it. Nothing that a
-file says is ever executed: a policy is numbers, and its task is imported only when that is asked.
+Knows shapes, tasks, runs, and of ppo only how it acts; the commands may import it. Nothing that a
+file says is ever executed: a policy is numbers, and its task is imported only on request.
 """
 
 from klip.policies.evaluation import Episode, Evaluation, evaluate
-from klip.policies.loading import Trained, load, read
+from klip.policies.filming import Film, video
+from klip.policies.loading import TrainedPolicy, load, read
 from klip.policies.policy import Policy
 from klip.policies.portable import Exported, export
-from klip.policies.video import Film, film
 
 __all__ = [
     "Episode",
@@ -16,10 +16,10 @@ __all__ = [
     "Exported",
     "Film",
     "Policy",
-    "Trained",
+    "TrainedPolicy",
     "evaluate",
     "export",
-    "film",
     "load",
     "read",
+    "video",
 ]

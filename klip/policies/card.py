@@ -17,7 +17,7 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.policies.evaluation import Evaluation
-from klip.policies.loading import Trained
+from klip.policies.loading import TrainedPolicy
 from klip.policies.policy import Policy
 from klip.ppo.config import Config
 from klip.shapes import parse
@@ -48,12 +48,20 @@ def escape(text: object) -> str:
 
 
 def model_card(
-    trained: Trained,
+    trained: TrainedPolicy,
     result: Evaluation | None,
     onnx: float | None,
     not_written: Sequence[str],
 ) -> str:
-    """The README.md of an export."""
+    """The README.md of an export, as Markdown.
+
+    Args:
+        trained: the policy and its run
+        result: the evaluation to show, if there was one
+        onnx: how far the graph's outputs lie from ours; None if there is no graph
+        not_written: files that are not in the export, each with the reason
+
+    """
     policy = trained.policy
     config = policy.config
     parts = [
@@ -114,7 +122,7 @@ def _onnx(policy: Policy, difference: float | None, not_written: Sequence[str]) 
 
 
 def _shape(text: str) -> str:
-    """The shape and its formula; a user's own is never imported for it."""
+    """The shape and its formula; a user's own shape is not imported to find it."""
     if ":" in text:
         return (
             f"{escape(text)}: a shape of the author's own. Its formula is in their code, which "
@@ -127,7 +135,7 @@ def _shape(text: str) -> str:
     return f"{escape(text)}\n\n```text\n{value.formula}\n```"
 
 
-def _returns(trained: Trained, result: Evaluation | None) -> str:
+def _returns(trained: TrainedPolicy, result: Evaluation | None) -> str:
     parts = []
     final = trained.final_return
     if final is not None:
@@ -168,7 +176,7 @@ def _curve(rows: Sequence[Mapping[str, Any]]) -> str:
     return _table(("up to step", "mean return"), tenths)
 
 
-def _training(trained: Trained) -> str:
+def _training(trained: TrainedPolicy) -> str:
     config = trained.policy.config
     batch = _count(config, "envs") * _count(config, "rollout")
     done = f"{trained.iteration * batch:,d} steps, {trained.iteration} iterations"

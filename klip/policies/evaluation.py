@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.errors import KlipError
+from klip.policies.loading import Source, policy_in
 from klip.policies.policy import Policy
 from klip.ppo.random import stream
 from klip.tasks import Box, Discrete, Lanes, make_lanes
@@ -29,19 +30,20 @@ class Episode:
 
     number: int
     seed: int
-    """with which the environment was reset"""
+    """of the environment's reset"""
     total: float
     """the return: the sum of the task's own rewards"""
     length: int
+    """in steps of the environment"""
     terminated: bool
-    """the task ended it; otherwise the time limit did"""
+    """whether the task ended it; otherwise the time limit did"""
     unstable: bool
-    """MuJoCo met numbers that it could not go on with, and reset the state within the episode"""
+    """whether MuJoCo met numbers that it could not go on with, and reset the state midway"""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came of the episodes."""
+    """The episodes that a policy played."""
 
     task: str
     seed: int
@@ -75,11 +77,11 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
+    run: Source,
     episodes: int = 20,
     seed: int = 0,
     *,
-    deterministic: bool = True,
+    sampled: bool = False,
     task: str | None = None,
     trust_task: bool = False,
     lanes: int | None = None,
@@ -87,12 +89,25 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda episodes, steps: None,
     see: Callable[[NDArray[np.float64]], None] = lambda observations: None,
 ) -> Evaluation:
-    """Play episodes 0, 1, ... of a seed, each to its end.
+    """Play episodes 0, 1, ... of a seed, each to its end, with the policy's statistics frozen.
 
-    `task` is another task than the policy's own; `trust_task` lets the policy's own be imported
-    where it is a `module:Id`; `longest` bounds an episode of a task without a time limit.
-    `progress` hears of episodes and steps, `see` of all observations acted on, [N, D].
+    Args:
+        run: a policy, or the path of a run's folder, a checkpoint file, or an exported folder
+        episodes: how many; the same ones for every policy evaluated with the same seed
+        seed: of the episodes; training never saw them
+        sampled: sample the actions, as in training, instead of taking the likeliest
+        task: another task than the policy's own, with the same sizes
+        trust_task: import the policy's own task where it is a `module:Id`, which runs its code
+        lanes: how many episodes are played at once; the result does not depend on it
+        longest: steps after which an episode of a task without a time limit is an error
+        progress: is called with the episodes ended and the steps taken so far
+        see: is called with all observations that are acted on, [N, D]
+
+    Returns:
+        every episode with its return, and their summary by `as_dict()`
+
     """
+    policy = policy_in(run)
     if episodes < 1 or seed < 0:
         raise KlipError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0")
     task = chosen_task(policy, task, trust_task)
@@ -100,7 +115,7 @@ def evaluate(
     field = make_lanes(task, width, lambda lane, k: episode_seed(seed, lane + k * width))
     try:
         check_fit(policy, field)
-        play = _Play(policy, field, episodes, seed, deterministic, longest)
+        play = _Play(policy, field, episodes, seed, sampled, longest)
         steps = 0
         while play.going:
             see(play.observation)
@@ -110,7 +125,7 @@ def evaluate(
     finally:
         field.close()
     ordered = sorted(play.ended, key=lambda e: e.number)
-    return Evaluation(task, seed, deterministic, tuple(ordered))
+    return Evaluation(task, seed, not sampled, tuple(ordered))
 
 
 class _Play:
@@ -122,12 +137,12 @@ class _Play:
         lanes: Lanes,
         episodes: int,
         seed: int,
-        deterministic: bool,
+        sampled: bool,
         longest: int,
     ) -> None:
         self.policy, self.lanes, self.width = policy, lanes, lanes.lanes
         self.episodes, self.seed, self.longest = episodes, seed, longest
-        self.deterministic = deterministic
+        self.sampled = sampled
         self.numbers = np.arange(self.width)  # [N] the episode that each lane is in
         self.total = np.zeros(self.width)
         self.length = np.zeros(self.width, np.int64)
@@ -145,7 +160,7 @@ class _Play:
     def step(self) -> None:
         """One step of every lane that still has episodes to play."""
         policy, lanes, noise = self.policy, self.lanes, None
-        if not self.deterministic:
+        if self.sampled:
             noise = np.stack([policy.noise(rng) for rng in self.rngs])
         action = policy.choose(self.observation, noise)
         step = lanes.step(action if isinstance(lanes.action, (Box, Discrete)) else _wide(action))
@@ -186,8 +201,8 @@ class _Play:
 
     def _check(self) -> None:
         """Raise for an episode that cannot come to a good end."""
-        for lane, said in self.lanes.failed.items():
-            raise self._trouble(lane, f"failed: {said}")
+        for lane, reason in self.lanes.failed.items():
+            raise self._trouble(lane, f"failed: {reason}")
         finite = np.isfinite(self.observation).all(axis=1) & np.isfinite(self.total)
         for lane in np.flatnonzero(~finite).tolist():
             step = self.length[lane]
@@ -230,7 +245,7 @@ def chosen_task(policy: Policy, task: str | None, trust_task: bool) -> str:
 
 
 def check_fit(policy: Policy, lanes: Lanes) -> None:
-    """Raise unless a policy can see and act in a task."""
+    """Raise unless the task's observations and actions are those of the policy."""
     task = lanes.task
     if lanes.observation_size != policy.observation_size:
         raise KlipError(

@@ -30,15 +30,15 @@ MISSING = 'onnx and onnxruntime are not installed: pip install "klip[onnx]"'
 
 
 class NoOnnx(KlipError):
-    """The extra is not installed."""
+    """onnx or onnxruntime is not installed."""
 
 
 class WrongOutputs(KlipError):
-    """A graph that does not compute what the policy does."""
+    """The graph does not compute what the policy computes."""
 
 
 def encode_graph(policy: Policy) -> bytes:
-    """The ONNX file's content."""
+    """The content of an ONNX file that computes what the policy does; needs onnx."""
     try:
         import onnx
         from onnx import helper, numpy_helper
@@ -91,10 +91,8 @@ def encode_graph(policy: Policy) -> bytes:
         "observation", onnx.TensorProto.DOUBLE, ["N", policy.observation_size]
     )
     graph = helper.make_graph(nodes, "policy", [observed], outputs, constants)
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
-        producer_name="klip",
-    )  # fmt: skip
+    versions = {"opset_imports": [helper.make_opsetid("", OPSET)], "ir_version": IR_VERSION}
+    model = helper.make_model(graph, producer_name="klip", **versions)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
 
@@ -117,10 +115,19 @@ def _choices(policy: Policy, node: Any, constant: Any, logits: str) -> list[str 
 
 
 def check_graph(path: Path, policy: Policy, seen: NDArray[np.float64]) -> float:
-    """The largest difference from ours; raises `WrongOutputs` if it is above `TOLERANCE`.
+    """Run a graph, and raise `WrongOutputs` if its outputs are not ours within `TOLERANCE`.
 
-    Compared on the observations `seen` [N, D] in the task, and on random ones: near the
-    statistics, far from them, and at zero; one by one and in batches.
+    It is compared on random observations, near the statistics, far from them and at zero; in
+    batches and singly.
+
+    Args:
+        path: the ONNX file
+        policy: what it must compute
+        seen: [N, D] observations of the task to compare it on, too
+
+    Returns:
+        the largest difference from ours, relative as `TOLERANCE` says
+
     """
     try:
         import onnxruntime
@@ -151,7 +158,7 @@ def _observations(policy: Policy, seen: NDArray[np.float64]) -> list[NDArray[np.
 
 
 def _difference(policy: Policy, batch: NDArray[np.float64], theirs: dict[str, Any]) -> float:
-    """How far their outputs lie from ours; a choice counts by what it is worth less than ours."""
+    """How far their outputs lie from ours; another choice counts by how much less likely it is."""
     ours, action = policy.outputs(batch), policy.act(batch)
     raw = "mean" if policy.layout.gaussian else "logits"
     same = theirs["action"].shape == action.shape and theirs["action"].dtype == action.dtype

@@ -22,41 +22,69 @@ EXPORTED = "policy.safetensors"
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A policy, and what its file says about how it came to be."""
+class TrainedPolicy:
+    """A policy, and what its file says about how it was trained."""
 
     path: Path
+    """the run's folder, or the file that was read"""
     policy: Policy
     arrays: Mapping[str, NDArray[Any]]
+    """everything in the checkpoint, by name"""
     iteration: int
+    """how many iterations it was trained for"""
     status: str
+    """of the run: running, stopped, done, diverged, ..."""
     rows: Sequence[Mapping[str, Any]]
-    """metrics, an iteration each; none in an exported folder"""
+    """metrics, one row an iteration; none in an exported folder"""
     machines: Sequence[Mapping[str, Any]]
+    """versions and processors, each with the iteration since which the run used it"""
     notes: Sequence[str]
-    """what was damaged and what was used instead"""
+    """what was damaged, and what was used instead"""
 
     @property
     def final_return(self) -> float | None:
-        """In the paper's definition: the mean over the last tenth of the steps."""
+        """The mean return over the last tenth of the steps, which is the paper's definition."""
         return final_return(self.rows)
 
 
+Source = Policy | TrainedPolicy | str | Path
+"""A policy, or where one lies: a run's folder, a checkpoint file, or an exported folder."""
+
+
 def load(path: str | Path) -> Policy:
-    """The policy in a run's folder, a checkpoint file, or a folder that `klip export` wrote.
+    """Load a policy; nothing in its file is executed, and neither JAX nor a simulator is loaded.
 
-    The file is read as numbers and JSON; nothing in it is executed, and neither JAX nor a
-    simulator is loaded. If the newest checkpoint is damaged, the one before it is used, with a
-    warning that says so.
+    If the newest checkpoint is damaged, the one before it is used, and a warning says so.
+
+    Args:
+        path: a run's folder, a checkpoint file, or a folder that `klip export` wrote
+
+    Returns:
+        the policy, frozen as it was when it was saved
+
     """
-    found = read(path)
-    for note in found.notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
-    return found.policy
+    return policy_in(path)
 
 
-def read(path: str | Path) -> Trained:
-    """As `load`, with all that is known about the policy."""
+def policy_in(source: Source) -> Policy:
+    """The policy itself, whichever way it is given; what was damaged in its file is a warning."""
+    if isinstance(source, Policy):
+        return source
+    if isinstance(source, TrainedPolicy):
+        return source.policy
+    trained = read(source)
+    for note in trained.notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=3)
+    return trained.policy
+
+
+def read(path: str | Path) -> TrainedPolicy:
+    """Load a policy as `load` does, with all that is known about it.
+
+    Args:
+        path: a run's folder, a checkpoint file, or a folder that `klip export` wrote
+
+    """
     path = Path(path)
     if path.is_file():
         return _from_file(path)
@@ -66,28 +94,41 @@ def read(path: str | Path) -> Trained:
         raise KlipError(f"there is no {path}: give a run's folder; `klip train` writes them")
     if below := _runs_below(path):
         raise KlipError(f"{path} is a folder of runs: give one of them, such as {below[0]}")
-    found = read_run(path)
-    _check_rows(path, found.rows)
-    if found.status == "damaged":
-        raise Damaged(f"{path} has no checkpoint that can be used: {found.reason}")
+    record = read_run(path)
+    _check_rows(path, record.rows)
+    if record.status == "damaged":
+        raise Damaged(f"{path} has no checkpoint that can be used: {record.reason}")
     with _named(path):
-        policy = policy_of(found.config, found.arrays)
-    notes = list(found.notes)
+        policy = policy_of(record.config, record.arrays)
+    notes = list(record.notes)
     if notes:
-        notes.append(f"the policy is that of iteration {found.iteration}")
-    return Trained(
-        path, policy, found.arrays, found.iteration, found.status, found.rows, found.machines, notes
+        notes.append(f"the policy is that of iteration {record.iteration}")
+    return TrainedPolicy(
+        path=path,
+        policy=policy,
+        arrays=record.arrays,
+        iteration=record.iteration,
+        status=record.status,
+        rows=record.rows,
+        machines=record.machines,
+        notes=notes,
     )
 
 
-def _from_file(path: Path) -> Trained:
+def _from_file(path: Path) -> TrainedPolicy:
     point = read_checkpoint(path)
     with _named(path):
         policy = policy_of(point.config, point.arrays)
-    return Trained(
-        path, policy, point.arrays, point.iteration, point.status, _rows(path, point),
-        point.machines, (),
-    )  # fmt: skip
+    return TrainedPolicy(
+        path=path,
+        policy=policy,
+        arrays=point.arrays,
+        iteration=point.iteration,
+        status=point.status,
+        rows=_rows(path, point),
+        machines=point.machines,
+        notes=(),
+    )
 
 
 def _rows(path: Path, point: Checkpoint) -> list[dict[str, Any]]:
@@ -100,7 +141,7 @@ def _rows(path: Path, point: Checkpoint) -> list[dict[str, Any]]:
 
 
 def _check_rows(path: Path, rows: Sequence[Any]) -> None:
-    """Raise unless every row says at which step it is, and a return or none."""
+    """Raise unless every row names its step, and a return that is a number or null."""
     for row in rows:
         step = row.get("step") if isinstance(row, dict) else None
         value = row.get("return_mean", "") if isinstance(row, dict) else ""
@@ -110,10 +151,10 @@ def _check_rows(path: Path, rows: Sequence[Any]) -> None:
 
 
 def _runs_below(path: Path) -> list[Path]:
-    """A run in a folder of runs, or in one of a task or a shape; it looks no further down."""
+    """The runs in a folder of runs, of a task or of a shape; it looks no further down."""
     for pattern in ("seed-*", "*/seed-*", "*/*/seed-*"):
-        if found := sorted(path.glob(pattern)):
-            return found
+        if runs := sorted(path.glob(pattern)):
+            return runs
     return []
 
 

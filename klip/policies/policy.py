@@ -17,7 +17,7 @@ from klip.tasks import Box, Discrete, MultiDiscrete
 
 Arrays = Mapping[str, NDArray[Any]]
 PARTS = ("policy.", "value.", "observation.", "action.")
-"""How the names of the arrays begin that a policy is made of."""
+"""The arrays that make a policy have names that begin with these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,22 +29,22 @@ class Policy:
     """
 
     config: Mapping[str, Any]
-    """what it was trained with: the fields of `klip.ppo.Config`"""
+    """the fields of `klip.Config` that it was trained with"""
     action: Action
-    """what its actions are, as the task says it"""
+    """the task's action space"""
     start: NDArray[Any]
     """the number of the first choice, [] or [K]; 0 for a Box"""
     layout: Layout
     arrays: Mapping[str, F32]
     """parameters by name, [1, ...] each"""
     moments: Moments | None
-    """what observations are normalised by; None if they are not"""
+    """the statistics that normalise observations; None if nothing does"""
     limit: float
-    """normalised observations lie within +-this"""
+    """normalised observations are clipped to +-limit"""
 
     @property
     def task(self) -> str:
-        """The task that it was trained on."""
+        """Gymnasium's id of the task that it was trained on."""
         return str(self.config["task"])
 
     @property
@@ -63,11 +63,18 @@ class Policy:
         deterministic: bool = True,
         rng: np.random.Generator | None = None,
     ) -> Any:
-        """What to do at an observation [D], or at each of [N, D], as the environment takes it.
+        """Choose an action for an observation, or one for each of a batch.
 
-        A Box gets real numbers within its bounds, in its own precision: the mean, or a sample. A
-        Discrete gets an integer, a MultiDiscrete K of them, counted from the space's `start`: the
-        likeliest, or a sample. Sampling takes its random numbers from `rng`.
+        Args:
+            observation: [D] or [N, D], as the environment gives it
+            deterministic: take the mean or the likeliest choice; otherwise draw a sample
+            rng: where a sample takes its random numbers from
+
+        Returns:
+            the action as the environment takes it: for a Box real numbers within its bounds, in
+            its own precision; for a Discrete an integer, and for a MultiDiscrete K of them,
+            counted from the space's `start`
+
         """
         rows, single = self._rows(observation)
         noise = None
@@ -83,9 +90,15 @@ class Policy:
         return chosen[0] if single else chosen
 
     def value(self, observation: ArrayLike) -> Any:
-        """The value network's estimate at [D] or [N, D], in units of the rewards it was trained on.
+        """Estimate the discounted return from an observation on, by the value network.
 
-        Those are normalised ones where the config says `normalise_rewards`.
+        Args:
+            observation: [D] or [N, D], as the environment gives it
+
+        Returns:
+            a number, or [N], in units of the rewards that it was trained on: normalised ones
+            where the config says `normalise_rewards`
+
         """
         rows, single = self._rows(observation)
         values = self._run("value", rows)[:, 0]
@@ -147,7 +160,7 @@ class Policy:
 
 
 def policy_of(config: Mapping[str, Any], arrays: Arrays) -> Policy:
-    """The policy in a checkpoint's config and arrays, if they are one; every size is checked."""
+    """The policy that a checkpoint's config and arrays make; raises unless every size fits."""
     if not any(name.startswith("policy.") for name in arrays):
         raise KlipError("there are no parameters yet: train it to its first checkpoint")
     action, start = _action(arrays)
@@ -173,18 +186,23 @@ def policy_of(config: Mapping[str, Any], arrays: Arrays) -> Policy:
             raise KlipError("its statistics are impossible: a variance or a limit is negative")
         moments = Moments(_frozen(mean[None]), _frozen(variance[None]), np.ones(1))
     return Policy(
-        MappingProxyType(dict(config)), action, start, layout, MappingProxyType(parameters),
-        moments, limit,
-    )  # fmt: skip
+        config=MappingProxyType(dict(config)),
+        action=action,
+        start=start,
+        layout=layout,
+        arrays=MappingProxyType(parameters),
+        moments=moments,
+        limit=limit,
+    )
 
 
 def policy_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
-    """Those of a checkpoint's arrays that its policy is made of."""
+    """The arrays of a checkpoint that make its policy, without those that only training needs."""
     return {name: array for name, array in arrays.items() if name.startswith(PARTS)}
 
 
 def _action(arrays: Arrays) -> tuple[Action, NDArray[Any]]:
-    """What the actions are, from the arrays that describe them."""
+    """The action space and the number of its first choice, from the arrays that describe them."""
     if "action.low" in arrays:
         low = _array(arrays, "action.low", np.floating)
         high = _array(arrays, "action.high", low.dtype, low.shape)
@@ -206,7 +224,7 @@ def _action(arrays: Arrays) -> tuple[Action, NDArray[Any]]:
 
 
 def _hidden(arrays: Arrays) -> tuple[int, ...]:
-    """Widths of the hidden layers, from the biases before the last."""
+    """Widths of the hidden layers: the sizes of all biases but the last."""
     widths: list[int] = []
     while f"policy.{len(widths)}.bias" in arrays:
         widths.append(int(arrays[f"policy.{len(widths)}.bias"].size))
@@ -216,18 +234,18 @@ def _hidden(arrays: Arrays) -> tuple[int, ...]:
 def _array(
     arrays: Arrays, name: str, dtype: Any, shape: tuple[int, ...] | None = None
 ) -> NDArray[Any]:
-    """One array, or an error that says how it is not what a policy needs."""
-    found = arrays.get(name)
-    if found is None:
+    """One array, or an error that says why a policy cannot use it."""
+    array = arrays.get(name)
+    if array is None:
         raise KlipError(f"it has no {name!r}: it is not a policy that this version of Klip wrote")
-    if not np.issubdtype(found.dtype, dtype):
+    if not np.issubdtype(array.dtype, dtype):
         kind = getattr(dtype, "__name__", dtype)
-        raise KlipError(f"{name!r} holds {found.dtype}, and must hold {kind}")
-    if shape is not None and found.shape != shape:
-        raise KlipError(f"{name!r} has shape {found.shape}, and must have {shape}")
-    if not name.startswith("action.") and not np.isfinite(found).all():
+        raise KlipError(f"{name!r} holds {array.dtype}, and must hold {kind}")
+    if shape is not None and array.shape != shape:
+        raise KlipError(f"{name!r} has shape {array.shape}, and must have {shape}")
+    if not name.startswith("action.") and not np.isfinite(array).all():
         raise KlipError(f"{name!r} has numbers that are not finite: the run diverged")
-    return found
+    return array
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

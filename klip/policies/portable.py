@@ -17,7 +17,7 @@ from klip.errors import KlipError
 from klip.policies.card import model_card
 from klip.policies.evaluation import Evaluation, evaluate
 from klip.policies.graph import MISSING, NoOnnx, check_graph, encode_graph
-from klip.policies.loading import EXPORTED, Trained
+from klip.policies.loading import EXPORTED, TrainedPolicy, read
 from klip.policies.policy import policy_arrays
 from klip.runs.checkpoint import Checkpoint, Damaged, encode
 from klip.runs.checkpoint import read as read_checkpoint
@@ -30,20 +30,21 @@ _OBSERVATIONS = 4096  # that the graph is checked on, of those seen in the evalu
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and what was not."""
+    """The folder that was written, and what is not in it."""
 
     path: Path
     files: tuple[str, ...]
     not_written: tuple[str, ...]
-    """each with the reason"""
+    """files that are left out, each with the reason"""
     result: Evaluation | None
+    """the evaluation in the model card; None if there was none"""
     onnx_difference: float | None
     """largest difference of the graph's outputs from ours, as `klip.policies.graph` measures it"""
 
 
 def export(
-    trained: Trained,
-    path: str | Path,
+    run: TrainedPolicy | str | Path,
+    output: str | Path = "policy",
     *,
     onnx: bool = True,
     episodes: int = 20,
@@ -52,12 +53,25 @@ def export(
     force: bool = False,
     progress: Callable[[int, int], None] = lambda episodes, steps: None,
 ) -> Exported:
-    """Write the folder aside, check it, and put it in place in one step.
+    """Write a policy as one portable folder: aside first, then checked, then put in place.
 
-    The evaluation's `episodes` may be 0: then the card says so, and the graph is checked on random
-    observations alone. `force` replaces an export that is there; other files are never touched.
+    Args:
+        run: the path of a run's folder or of a checkpoint file, or what `read` gives for one
+        output: folder to write; files in it that are no export are never touched
+        onnx: write policy.onnx, too, whose outputs are checked against ours
+        episodes: of the evaluation in the model card; with 0 there is none, and the graph is
+            checked on random observations alone
+        seed: of the evaluation
+        trust_task: import the policy's own task where it is a `module:Id`, which runs its code
+        force: replace an export that is there
+        progress: is called with the episodes ended and the steps taken so far
+
+    Returns:
+        the files that were written, those that were not, and the evaluation
+
     """
-    path = Path(path)
+    trained = run if isinstance(run, TrainedPolicy) else read(run)
+    path = Path(output)
     if trained.path.name == EXPORTED:
         raise KlipError(f"{trained.path.parent} is an export already: copy the folder")
     _check_place(path, force)
@@ -84,13 +98,13 @@ def export(
 
 
 def _evaluated(
-    trained: Trained,
+    trained: TrainedPolicy,
     episodes: int,
     seed: int,
     trust_task: bool,
     progress: Callable[[int, int], None],
 ) -> tuple[Evaluation, NDArray[np.float64]]:
-    """The evaluation, and some of the observations in it, thinned as they become many."""
+    """The evaluation, and some of its observations: fewer of each episode as they become many."""
     kept: list[NDArray[np.float64]] = []
     every, step = 1, 0
 
@@ -112,9 +126,9 @@ def _evaluated(
 
 
 def _write_graph(
-    path: Path, trained: Trained, seen: NDArray[np.float64], wanted: bool
+    path: Path, trained: TrainedPolicy, seen: NDArray[np.float64], wanted: bool
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Its difference from ours, or why it was not written."""
+    """The graph's difference from ours if it was written, and the files that were not, with why."""
     if not wanted:
         return None, (f"{GRAPH}: it was not asked for",)
     try:
@@ -125,7 +139,7 @@ def _write_graph(
         return None, (f"{GRAPH}: {MISSING}",)
 
 
-def _portable(trained: Trained) -> Checkpoint:
+def _portable(trained: TrainedPolicy) -> Checkpoint:
     """The checkpoint without what only further training needs, and without local paths."""
     return Checkpoint(
         config=dict(trained.policy.config),
@@ -142,13 +156,13 @@ def _check_place(path: Path, force: bool) -> None:
         return
     if not path.is_dir() or path.is_symlink():
         raise KlipError(f"{path} is there and is not a folder: give another one with -o")
-    found = sorted(entry.name for entry in path.iterdir())
-    if not found:
+    names = sorted(entry.name for entry in path.iterdir())
+    if not names:
         return
-    foreign = [name for name in found if name not in FILES]
+    foreign = [name for name in names if name not in FILES]
     if foreign or not _is_export(path):
         raise KlipError(
-            f"{path} holds files that are no export's ({', '.join((foreign or found)[:3])}), and "
+            f"{path} holds files that are no export's ({', '.join((foreign or names)[:3])}), and "
             "those are never overwritten: give another folder with -o"
         )
     if not force:

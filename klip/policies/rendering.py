@@ -28,7 +28,7 @@ SCREENLESS = (
 
 @contextmanager
 def screenless(task: str) -> Iterator[None]:
-    """Let pygame and MuJoCo render into memory; the process's own settings are put back after."""
+    """Let pygame and MuJoCo render into memory; at the end, put the process's settings back."""
     wanted = {
         "SDL_VIDEODRIVER": "dummy",
         "SDL_AUDIODRIVER": "dummy",
@@ -43,7 +43,7 @@ def screenless(task: str) -> Iterator[None]:
 
 
 def mujoco_backend() -> str | None:
-    """How MuJoCo can render here without a screen; None leaves it to MuJoCo."""
+    """The library by which MuJoCo can render here without a screen; None leaves it to MuJoCo."""
     if sys.platform == "linux":
         for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
             if find_library(library):
@@ -52,7 +52,7 @@ def mujoco_backend() -> str | None:
 
 
 def _try_mujoco(task: str) -> None:
-    """Open and close a context, so that what is missing is said in a line."""
+    """Open and close a context of OpenGL; raise an error that says what is missing."""
     backend = os.environ.get("MUJOCO_GL")
     try:
         if backend == "egl":
@@ -91,10 +91,10 @@ def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
         with warnings.catch_warnings():
             # Gymnasium says that v4 is old, and Box2D warns about itself
             warnings.simplefilter("ignore", DeprecationWarning)
-            made = spec.entry_point
-            modes = _modes(load_env_creator(made) if isinstance(made, str) else made)
+            entry = spec.entry_point
+            modes = _modes(load_env_creator(entry) if isinstance(entry, str) else entry)
             if modes is None or "rgb_array" in modes:
-                with _quiet_mujoco():
+                with _quiet_mujoco(task):
                     return gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
         raise KlipError(f"{task} needs what is not installed: {one_line(error)}") from error
@@ -111,22 +111,15 @@ def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
 
 
 @contextmanager
-def _quiet_mujoco() -> Iterator[None]:
+def _quiet_mujoco(task: str) -> Iterator[None]:
     """Keep MuJoCo from writing to the terminal, and to a file here, that HalfCheetah is old."""
-    mujoco = sys.modules.get("mujoco")
-    if mujoco is None:
+    if "mujoco" not in sys.modules:
         yield
         return
-    said: list[str] = []
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(said.append)
-    try:
+    from klip.tasks.physics import quiet_mujoco
+
+    with quiet_mujoco(task):
         yield
-    finally:
-        mujoco.set_mju_user_warning(before)
-    for message in said:
-        if "settotalmass" not in message:
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _modes(creator: Any) -> list[str] | None:
@@ -137,7 +130,7 @@ def _modes(creator: Any) -> list[str] | None:
 
 
 def render(env: gymnasium.Env[Any, Any], task: str) -> Frame:
-    """What the environment looks like now."""
+    """A picture of the environment as it is now, uint8 [H, W, 3]."""
     try:
         frame = np.asarray(env.render())
     except gymnasium.error.DependencyNotInstalled as error:
@@ -155,5 +148,5 @@ def render(env: gymnasium.Env[Any, Any], task: str) -> Frame:
 
 
 def one_line(error: BaseException) -> str:
-    """What was raised, short enough for a message."""
+    """An exception's name and text, short enough for a message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

@@ -27,22 +27,25 @@ class Layout:
     """Where each array of a run's parameters lies in its flat vector: policy first, then value."""
 
     observation: int
+    """D, the size of an observation"""
     hidden: tuple[int, ...]
+    """widths of the hidden layers, which both networks have"""
     heads: tuple[int, ...]
     """sizes of the action heads: one mean vector, or one set of logits per discrete action"""
     gaussian: bool
+    """whether actions are real numbers; otherwise they are choices"""
 
     @property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The arrays in order, by name."""
-        found: list[tuple[str, tuple[int, ...]]] = []
+        """(name, shape) of every array, in the order of the vector."""
+        arrays: list[tuple[str, tuple[int, ...]]] = []
         for net, out in (("policy", sum(self.heads)), ("value", 1)):
             sizes = (self.observation, *self.hidden, out)
             for i, (before, after) in enumerate(itertools.pairwise(sizes)):
-                found += [(f"{net}.{i}.weight", (before, after)), (f"{net}.{i}.bias", (after,))]
+                arrays += [(f"{net}.{i}.weight", (before, after)), (f"{net}.{i}.bias", (after,))]
             if net == "policy" and self.gaussian:
-                found.append(("policy.log_std", (out,)))
-        return found
+                arrays.append(("policy.log_std", (out,)))
+        return arrays
 
     def split(self, vector: Array) -> dict[str, Array]:
         """The arrays as views of a vector `[P]`, or of a stack of vectors `[R, P]`."""
@@ -55,14 +58,21 @@ class Layout:
         return arrays
 
     def join(self, arrays: dict[str, Array]) -> Array:
-        """The vector `[P]` again, for JAX; a dict's own order is JAX's to change."""
+        """The vector `[P]` again, for JAX; JAX may have changed the order of the dict."""
         import jax.numpy as jnp  # here, since acting needs none of it
 
         return jnp.concatenate([arrays[name].ravel() for name, _ in self.shapes])
 
 
 def layout_of(observation: int, action: Action, hidden: tuple[int, ...]) -> Layout:
-    """The layout for a task's spaces."""
+    """The layout of the networks for a task.
+
+    Args:
+        observation: D, the size of an observation
+        action: the task's action space
+        hidden: widths of the hidden layers
+
+    """
     if isinstance(action, Box):
         return Layout(observation, hidden, (len(action.low),), True)
     heads = (action.n,) if isinstance(action, Discrete) else tuple(action.n)
@@ -70,7 +80,17 @@ def layout_of(observation: int, action: Action, hidden: tuple[int, ...]) -> Layo
 
 
 def initial(layout: Layout, seed: int, log_std: float) -> F32:
-    """Orthogonal weights of gain sqrt 2 (policy head 0.01, value head 1), zero biases."""
+    """Orthogonal weights of gain sqrt 2 (policy head 0.01, value head 1), zero biases.
+
+    Args:
+        layout: where the arrays lie
+        seed: of the run
+        log_std: of a Gaussian policy, at the start
+
+    Returns:
+        the vector `[P]` of all parameters
+
+    """
     pieces = []
     last = len(layout.hidden)
     for name, shape in layout.shapes:
@@ -95,7 +115,7 @@ def _orthogonal(
 
 
 def forward(arrays: Mapping[str, F32], net: str, x: F32) -> F32:
-    """A network's output in NumPy: `[R, E, D]` through `R` sets of weights to `[R, E, M]`."""
+    """A network's output in NumPy: R sets of weights take `[R, E, D]` to `[R, E, M]`."""
     depth = 0
     while True:
         x = np.matmul(x, arrays[f"{net}.{depth}.weight"])

@@ -42,6 +42,13 @@ def advantages(c: Config, value: Array, last_value: Array, rollout: Rollout) -> 
     """GAE: A = delta + gamma lambda A', both cut where an episode ended, `[T, E]`.
 
     The recursion is linear, so it is an associative scan: log T vectorised steps, not T small ones.
+
+    Args:
+        c: gives gamma and lambda
+        value: `[T, E]` V at every observation
+        last_value: `[E]` V at the observation after the last step
+        rollout: rewards and ends
+
     """
     alive = 1.0 - rollout.ended
     following = jnp.concatenate([value[1:], last_value[None]]) * alive + rollout.bootstrap
@@ -62,7 +69,7 @@ def normalised(advantage: Array) -> Array:
 
 @functools.lru_cache(maxsize=32)
 def preparation(layout: Layout, c: Config) -> Callable[[Array, Rollout], Batch]:
-    """The compiled step from a rollout to a batch; call it with a run's parameters."""
+    """The compiled step from a run's parameters `[P]` and its rollout to its batch."""
 
     def prepare(vector: Array, rollout: Rollout) -> Batch:
         arrays = layout.split(vector)
@@ -77,8 +84,14 @@ def preparation(layout: Layout, c: Config) -> Callable[[Array, Rollout], Batch]:
         old = distribution(layout, arrays, observation)
         action = rollout.action.reshape(steps * envs, -1)
         return Batch(
-            observation, action, rollout.reward.ravel(),
-            log_prob(layout, old, action), old, value, advantage, target,
-        )  # fmt: skip
+            observation=observation,
+            action=action,
+            reward=rollout.reward.ravel(),
+            old_log_prob=log_prob(layout, old, action),
+            old=old,
+            old_value=value,
+            advantage=advantage,
+            target=target,
+        )
 
     return jax.jit(prepare)

@@ -38,8 +38,8 @@ Metrics = dict[str, Any]
 
 
 @dataclass
-class Run:
-    """One run's own state between iterations."""
+class PPOMember:
+    """One run of a cohort: what is its own between iterations."""
 
     config: Config
     value: Region
@@ -54,18 +54,23 @@ class Run:
     """(return, length) of the episodes that ended in the current rollout"""
 
     def end(self, status: str, reason: str) -> None:
-        """Stop for a reason; the first one counts."""
+        """End the run for a reason; if it has ended already, the first reason stays."""
         if self.status == "running":
             self.status, self.reason = status, reason
 
 
 def program(c: Config) -> Config:
-    """The config with everything removed that does not change the compiled program."""
+    """The config without what does not change the compiled program, so that runs share one."""
     return dataclasses.replace(c, shape="", code="", seed=0, steps=c.batch, lr=1.0, anneal=True)
 
 
 class Cohort:
-    """The runs of one process."""
+    """The runs that one process advances together.
+
+    Args:
+        configs: one for each run; they must share their task and their array sizes
+
+    """
 
     def __init__(self, configs: Sequence[Config]) -> None:
         first = configs[0]
@@ -89,11 +94,11 @@ class Cohort:
         self.observation = self._normalised(self._seen(self.lanes.reset()))
         self.seconds = {"collect": 0.0, "learn": 0.0}
 
-    def _start(self, c: Config) -> Run:
+    def _start(self, c: Config) -> PPOMember:
         vector = jax.numpy.asarray(policy.initial(self.layout, c.seed, c.log_std))
         value = parse(c.shape)
         controller = {k: jax.numpy.asarray(v, dtype="float32") for k, v in value.init().items()}
-        return Run(c, value, Learner(vector, optimiser(c).init(vector)), controller)
+        return PPOMember(c, value, Learner(vector, optimiser(c).init(vector)), controller)
 
     # -- one iteration, in the order in which it happens --------------------------------------
 
@@ -124,7 +129,7 @@ class Cohort:
         return rows
 
     def collect(self, stop: Callable[[], bool] = lambda: False) -> list[Rollout]:
-        """T steps of all lanes."""
+        """Take T steps in all lanes; the rollout of every run."""
         c, runs = self.shared, len(self.runs)
         steps, envs, lanes = c.rollout, c.envs, self.lanes
         arrays = self.layout.split(np.stack([np.asarray(run.learner.vector) for run in self.runs]))
@@ -171,7 +176,7 @@ class Cohort:
         ]
 
     def learn(self, i: int, rollout: Rollout) -> Metrics | None:
-        """Advantages, epochs and diagnostics of one run."""
+        """Train one run on its rollout; its row of metrics, or None if it ended without one."""
         run = self.runs[i]
         c, k, value = run.config, run.iteration, run.value
         compiled = program(c)
@@ -203,15 +208,15 @@ class Cohort:
         run = self.runs[i]
         adam = run.learner.optimiser[1]
         # JAX's arrays never change, so only what is changed in place is copied
-        found = {"adam.mu": adam.mu, "adam.nu": adam.nu, "adam.count": adam.count}
-        found |= {f"controller.{k}": v for k, v in run.controller.items()}
-        found = {name: np.asarray(array) for name, array in found.items()}
-        found |= self.layout.split(np.asarray(run.learner.vector)) | self.action
+        arrays = {"adam.mu": adam.mu, "adam.nu": adam.nu, "adam.count": adam.count}
+        arrays |= {f"controller.{k}": v for k, v in run.controller.items()}
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        arrays |= self.layout.split(np.asarray(run.learner.vector)) | self.action
         changing = self.moments.arrays("observation", i) | self.scale.moments.arrays("return", i)
         changing |= {name: array[i] for name, array in self._between().items()}
-        found |= {name: np.array(array) for name, array in changing.items()}
-        found |= {f"lanes.{k}": v for k, v in self.lanes.state(self._lanes_of(i)).items()}
-        return found
+        arrays |= {name: np.array(array) for name, array in changing.items()}
+        arrays |= {f"lanes.{k}": v for k, v in self.lanes.state(self._lanes_of(i)).items()}
+        return arrays
 
     def restore(self, i: int, iteration: int, state: State) -> None:
         """Put a run where a state says; raises `KlipError` if it cannot go on exactly."""
@@ -291,7 +296,7 @@ class Cohort:
         return normalise(x, self.moments, self.shared.observation_clip)
 
     def _seen(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """What lanes show, run by run, `[R, E, D]`."""
+        """The lanes' observations, run by run, `[R, E, D]`."""
         return observation.reshape(len(self.runs), self.shared.envs, -1)
 
     def _without_bad(self, action: NDArray[Any], t: int) -> NDArray[Any]:

@@ -17,7 +17,7 @@ F64 = NDArray[np.float64]
 
 @dataclass
 class Moments:
-    """Mean and variance of all that was seen, in float64; starts at 0, 1 with a count of 1e-4."""
+    """Mean and variance of all numbers so far, in float64; they start at 0, 1, counted as 1e-4."""
 
     mean: F64  # [R, ...]
     variance: F64  # [R, ...]
@@ -25,7 +25,7 @@ class Moments:
 
     @staticmethod
     def of(runs: int, *shape: int) -> Moments:
-        """Statistics of nothing yet."""
+        """Statistics before the first number, of arrays of a shape."""
         return Moments(np.zeros((runs, *shape)), np.ones((runs, *shape)), np.full(runs, 1e-4))
 
     def update(self, x: F64) -> None:
@@ -77,7 +77,7 @@ class RewardScale:
 
     @staticmethod
     def of(runs: int, envs: int) -> RewardScale:
-        """Statistics of nothing yet."""
+        """Statistics before the first reward."""
         return RewardScale(Moments.of(runs), np.zeros((runs, envs)))
 
     def only(self, runs: Sequence[int]) -> RewardScale:

@@ -1,7 +1,7 @@
-"""Policy and value networks: initial weights, acting (NumPy), and log-probabilities (JAX).
+"""Policy and value networks in JAX: distributions, log-probabilities, entropies and KLs.
 
-A network's parameters are a list of (weight, bias); a run's are all of them in one flat vector,
-which is what Adam steps and what a file holds. What needs no framework is in `klip.ppo.acting`.
+All parameters of a run lie in one flat vector, which Adam steps and a file holds. What needs no
+framework (where they lie, their initial values, acting) is in `klip.ppo.acting`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 def network(arrays: dict[str, Array], net: str, x: Array) -> Array:
-    """A network's output in JAX: `[N, D]` to `[N, M]`."""
+    """A network's output in JAX: it takes `[N, D]` to `[N, M]`."""
     depth = 0
     while True:
         x = x @ arrays[f"{net}.{depth}.weight"] + arrays[f"{net}.{depth}.bias"]
@@ -43,7 +43,7 @@ def network(arrays: dict[str, Array], net: str, x: Array) -> Array:
 
 
 def distribution(layout: Layout, arrays: dict[str, Array], observation: Array) -> dict[str, Array]:
-    """What the policy says at each observation: mean and log_std, or normalised logits."""
+    """The policy's distribution at each observation: mean and log_std, or normalised logits."""
     out = network(arrays, "policy", observation)
     if layout.gaussian:
         return {"mean": out, "log_std": jnp.broadcast_to(arrays["policy.log_std"], out.shape)}
@@ -53,7 +53,7 @@ def distribution(layout: Layout, arrays: dict[str, Array], observation: Array) -
 
 
 def log_prob(layout: Layout, dist: dict[str, Array], action: Array) -> Array:
-    """log pi(action), `[N]`."""
+    """log pi(action), `[N]`, in nats."""
     if layout.gaussian:
         z = (action - dist["mean"]) * jnp.exp(-dist["log_std"])
         return -0.5 * (z * z + 2 * dist["log_std"] + LOG_2PI).sum(axis=-1)
@@ -66,14 +66,14 @@ def log_prob(layout: Layout, dist: dict[str, Array], action: Array) -> Array:
 
 
 def entropy(layout: Layout, dist: dict[str, Array]) -> Array:
-    """Entropy at each state, `[N]`."""
+    """Entropy at each state, `[N]`, in nats."""
     if layout.gaussian:
         return (dist["log_std"] + 0.5 * (1 + LOG_2PI)).sum(axis=-1)
     return -(jnp.exp(dist["logits"]) * dist["logits"]).sum(axis=-1)
 
 
 def kl(layout: Layout, old: dict[str, Array], new: dict[str, Array]) -> Array:
-    """Closed-form KL(old || new) at each state, `[N]`."""
+    """Closed-form KL(old || new) at each state, `[N]`, in nats."""
     if layout.gaussian:
         shift = (old["mean"] - new["mean"]) * jnp.exp(-new["log_std"])
         spread = jnp.exp(2 * (old["log_std"] - new["log_std"]))

@@ -12,10 +12,16 @@ import numpy as np
 
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
-    """The generator for one purpose of one run, at one place (iteration, episode, ...).
+    """The generator for one purpose of one run, at one place.
+
+    Args:
+        seed: of the run
+        purpose: what the numbers are for, such as "act"
+        index: which of many: the iteration, the episode, ...
 
     >>> bool(stream(0, "noise", 3).integers(100) == stream(0, "noise", 3).integers(100))
     True
+
     """
     key = (seed & 0xFFFFFFFFFFFFFFFF) << 64 | zlib.crc32(purpose.encode())
     counter = 0

@@ -1,6 +1,6 @@
 """What a trust region is: pure elementwise functions, for NumPy, JAX and PyTorch alike.
 
-Everything may import this room; it imports no other.
+Knows no other room; every room may import it.
 """
 
 from klip.shapes.algebra import (

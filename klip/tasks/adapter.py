@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -10,27 +10,24 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from klip.tasks.clock import Clock
 from klip.tasks.lanes import (
     ALL,
+    Action,
     Bools,
     Box,
-    Clock,
     Discrete,
     EnvironmentFailed,
     EpisodeSeed,
     Floats,
     Ints,
-    MultiDiscrete,
     State,
     Step,
     TaskError,
     TaskSpec,
     check_action,
-    check_chosen,
-    entry,
     read_only,
-    renumbered,
-    size_of,
+    with_rows,
 )
 from klip.tasks.lookup import make_environment
 from klip.tasks.spaces import action_of, observation_size_of
@@ -78,20 +75,18 @@ class GymnasiumLanes:
         self._dtype = np.dtype(space.dtype)
         self._start: Any = getattr(space, "start", None)  # the number of the first choice
         self._shape = _action_shape(spec.action)
-        self.failed: dict[int, str] = {}
-        self._clock = Clock(lanes, episode_seed, None)
+        self._clock = Clock(task, lanes, episode_seed, None)
         self._taken: list[list[NDArray[Any]]] = [[] for _ in range(lanes)]  # in the open episode
         self._observation: Floats = np.zeros((lanes, self.observation_size))
 
+    @property
+    def failed(self) -> dict[int, str]:
+        return self._clock.failed
+
     def reset(self) -> Floats:
         self._clock.begin()
-        self.failed = {}
         observation = np.zeros((self.lanes, self.observation_size))
-        for lane in range(self.lanes):
-            try:
-                observation[lane] = self._begin(lane)
-            except EnvironmentFailed as error:
-                self._stop(lane, error)
+        self._begin(range(self.lanes), observation)
         self._observation = read_only(observation)
         return observation
 
@@ -110,18 +105,13 @@ class GymnasiumLanes:
                     lane, actions[lane]
                 )
             except EnvironmentFailed as error:
-                self._stop(lane, error)
+                self._clock.stop(lane, str(error))
         self._clock.tick()
         observation = final
-        if np.count_nonzero(ended := terminated | truncated):
-            lanes = np.flatnonzero(ended)
-            self._clock.advance(lanes)
+        ended = self._clock.advance(terminated | truncated)
+        if len(ended):
             observation = final.copy()
-            for lane in lanes.tolist():
-                try:
-                    observation[lane] = self._begin(lane)
-                except EnvironmentFailed as error:
-                    self._stop(lane, error)
+            self._begin(ended.tolist(), observation)
         self._observation = read_only(observation)
         return Step(observation, reward, terminated, truncated, read_only(final))
 
@@ -138,34 +128,29 @@ class GymnasiumLanes:
         }
 
     def restore(self, where: slice, state: State) -> Floats:
-        size, task = size_of(where, self.lanes), self.task
-        self._clock.check(task, state, size)
-        elapsed = state["elapsed"]
-        shape = (size, int(elapsed.max(initial=0)), *self._shape)
-        actions = entry(task, state, "actions", shape, self._dtype)
-        seen = entry(task, state, "observation", (size, self.observation_size), np.float64)
-        self._clock.restore(where, state)
-        observation = self._observation.copy()  # the old one is the caller's
-        observation[where] = seen
-        self._observation = read_only(observation)
+        saved = self._clock.check(where, state)
+        elapsed = saved.elapsed
+        longest = int(elapsed.max(initial=0))
+        actions = saved.array("actions", self._dtype, longest, *self._shape)
+        observation = saved.array("observation", np.float64, self.observation_size)
+        self._clock.restore(where, saved)
+        self._observation = with_rows(self._observation, where, observation)
         block = range(self.lanes)[where]
         try:
             for row, lane in enumerate(block):
-                self.failed.pop(lane, None)
-                self._replay(lane, actions[row, : elapsed[row]], seen[row])
+                self._replay(lane, actions[row, : elapsed[row]], observation[row])
         except TaskError as error:
             for lane in block:  # some may be there, and some not: together they are no run
-                self._stop(lane, error)
+                self._clock.stop(lane, str(error))
             raise
-        return read_only(seen.copy())
+        return read_only(observation.copy())
 
     def keep(self, chosen: Sequence[int]) -> None:
-        check_chosen(self.task, chosen, self.lanes)
+        self._clock.keep(chosen)
         for lane, env in enumerate(self._envs):
             if lane not in chosen:
                 _close(env)
-        self._clock.keep(chosen)
-        self.lanes, self.failed = len(chosen), renumbered(self.failed, chosen)
+        self.lanes = len(chosen)
         self._envs = [self._envs[lane] for lane in chosen]
         self._taken = [self._taken[lane] for lane in chosen]
         self._observation = read_only(self._observation[list(chosen)])
@@ -178,7 +163,15 @@ class GymnasiumLanes:
         for env in self._envs:
             _close(env)
 
-    def _begin(self, lane: int) -> Floats:
+    def _begin(self, lanes: Iterable[int], observation: Floats) -> None:
+        """Reset some lanes, and write their first observations into [N, D]."""
+        for lane in lanes:
+            try:
+                observation[lane] = self._reset(lane)
+            except EnvironmentFailed as error:
+                self._clock.stop(lane, str(error))
+
+    def _reset(self, lane: int) -> Floats:
         """Reset one lane by the seed of its present episode; its first observation, [D]."""
         self._taken[lane] = []
         with self._blame(lane, "resetting"):
@@ -189,7 +182,7 @@ class GymnasiumLanes:
             return self._checked(observation)
 
     def _one(self, lane: int, action: Any) -> tuple[Floats, float, bool, bool]:
-        """Step one lane."""
+        """Step one lane; its observation [D], reward, and both ways to end."""
         with self._blame(lane, "stepping"):
             # the environment gets a copy, so that it cannot change what is kept for a replay
             choice = action.copy() if self._start is None else action + self._start
@@ -199,8 +192,8 @@ class GymnasiumLanes:
         return result
 
     def _replay(self, lane: int, actions: NDArray[Any], expected: Floats) -> None:
-        """Bring one lane to where its open episode was, or say that it led elsewhere."""
-        observation, led = self._begin(lane), ""
+        """Bring one lane to where its open episode was; raises if its actions lead elsewhere."""
+        observation, led = self._reset(lane), ""
         for count, action in enumerate(actions, 1):
             observation, _, terminated, truncated = self._one(lane, action)
             if terminated or truncated:
@@ -218,27 +211,22 @@ class GymnasiumLanes:
             )
 
     def _checked(self, observation: Any) -> Floats:
-        seen = np.asarray(observation, np.float64)
-        if seen.shape != (self.observation_size,):
+        row = np.asarray(observation, np.float64)
+        if row.shape != (self.observation_size,):
             raise ValueError(
-                f"an observation of shape {seen.shape}, and its space says "
+                f"an observation of shape {row.shape}, and its space says "
                 f"({self.observation_size},)"
             )
-        return seen
+        return row
 
     @contextmanager
     def _blame(self, lane: int, doing: str) -> Iterator[None]:
-        """Say in which lane an environment raised, and what."""
+        """Turn what an environment raises into an error that says in which lane it was raised."""
         try:
             yield
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise EnvironmentFailed(self.task, lane, doing, reason) from error
-
-    def _stop(self, lane: int, error: TaskError) -> None:
-        """Let a lane stand still, so that the others go on."""
-        self.failed[lane] = str(error)
-        self._clock.stop(lane)
 
 
 def _close(env: Environment) -> None:
@@ -247,7 +235,7 @@ def _close(env: Environment) -> None:
         env.close()
 
 
-def _action_shape(action: Box | Discrete | MultiDiscrete) -> tuple[int, ...]:
+def _action_shape(action: Action) -> tuple[int, ...]:
     """The shape of one lane's action."""
     if isinstance(action, Box):
         return (len(action.low),)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
+from klip.tasks.clock import Clock
 from klip.tasks.lanes import (
     ALL,
     Action,
-    Clock,
     Discrete,
     EpisodeSeed,
     Floats,
@@ -23,10 +22,7 @@ from klip.tasks.lanes import (
     TaskError,
     TaskSpec,
     check_action,
-    check_chosen,
-    entry,
     read_only,
-    size_of,
 )
 
 _GRAVITY, _POLE, _CART, _LENGTH = 9.8, 0.1, 1.0, 0.5
@@ -37,7 +33,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def describe_cartpole(task: str, limit: int | None) -> TaskSpec:
-    """CartPole's sizes."""
+    """CartPole's sizes, with the time limit that it is registered with."""
     return TaskSpec(task, 4, Discrete(2), limit)
 
 
@@ -48,10 +44,13 @@ class CartPoleLanes:
         self.task, self.lanes = task, lanes
         self.observation_size = 4
         self.action: Action = Discrete(2)
-        self._clock = Clock(lanes, episode_seed, limit)
+        self._clock = Clock(task, lanes, episode_seed, limit)
         self._motion: Floats = np.zeros((4, lanes))  # [4, N] x, its speed, angle, its speed
-        self.failed: dict[int, str] = {}  # equations do not raise
         self._fallen: Floats = np.array([[_FALLEN_X], [_FALLEN_ANGLE]])
+
+    @property
+    def failed(self) -> dict[int, str]:
+        return self._clock.failed  # none: equations do not raise
 
     def reset(self) -> Floats:
         self._clock.begin()
@@ -67,10 +66,9 @@ class CartPoleLanes:
         terminated = out[0] | out[1]
         truncated = self._clock.tick()
         final = observation = self._observe()
-        if np.count_nonzero(ended := terminated | truncated):
-            lanes = np.flatnonzero(ended)
-            self._clock.advance(lanes)
-            self._begin(lanes)
+        ended = self._clock.advance(terminated | truncated)
+        if len(ended):
+            self._begin(ended)
             observation = self._observe()
         return Step(observation, np.ones(self.lanes), terminated, truncated, final)
 
@@ -78,19 +76,17 @@ class CartPoleLanes:
         return self._clock.state(where) | {"motion": self._motion.T[where].copy()}
 
     def restore(self, where: slice, state: State) -> Floats:
-        size = size_of(where, self.lanes)
-        self._clock.check(self.task, state, size)
-        motion = entry(self.task, state, "motion", (size, 4), np.float64)
-        # nor could a faster pole be observed, in float32
+        saved = self._clock.check(where, state)
+        motion = saved.array("motion", np.float64, 4)
+        # float32 observations could not show a faster pole
         limit = np.array([_FALLEN_X, _LARGEST, _FALLEN_ANGLE, _LARGEST])
         if not np.all(np.abs(motion) <= limit):
             raise TaskError(f"{self.task}: the saved 'motion' is damaged: no pole stands so")
-        self._clock.restore(where, state)
+        self._clock.restore(where, saved)
         self._motion[:, where] = motion.T
         return read_only(self._observe()[where])
 
     def keep(self, chosen: Sequence[int]) -> None:
-        check_chosen(self.task, chosen, self.lanes)
         self._clock.keep(chosen)
         self.lanes, self._motion = len(chosen), self._motion[:, list(chosen)].copy()
 
@@ -103,11 +99,10 @@ class CartPoleLanes:
 
     def _begin(self, lanes: Ints) -> None:
         for lane in lanes:
-            random, _ = np_random(self._clock.seed(lane))
-            self._motion[:, lane] = random.uniform(-0.05, 0.05, 4)
+            self._motion[:, lane] = self._clock.generator(lane).uniform(-0.05, 0.05, 4)
 
     def _move(self, force: Floats) -> None:
-        """One Euler step under the forces, [N]."""
+        """Take one Euler step under the forces, [N]."""
         _, x_speed, angle, angle_speed = self._motion
         cos, sin = np.cos(angle), np.sin(angle)
         push = (force + _POLE_LENGTH * np.square(angle_speed) * sin) / _MASS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from klip.errors import KlipError
 
@@ -80,7 +80,7 @@ Action = Box | Discrete | MultiDiscrete
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a network and a trainer must know about a task."""
+    """The sizes of a task, which networks and trainer must know."""
 
     task: str
     observation_size: int
@@ -89,10 +89,10 @@ class TaskSpec:
 
 
 class Step(NamedTuple):
-    """What one step of all lanes gave; the arrays are new at every step, and read-only."""
+    """The result of one step of all lanes; its arrays are new at every step, and read-only."""
 
     observation: Floats
-    """[N, D] what to act on next: where an episode ended, the first one of the next episode."""
+    """[N, D] what to act on next: where an episode ended, the first of the next episode."""
     reward: Floats
     """[N]"""
     terminated: Bools
@@ -113,15 +113,18 @@ class Lanes(Protocol):
     lanes: int
     observation_size: int
     action: Action
-    failed: dict[int, str]
-    """Lanes whose environment raised, and what it said: one run's error must not end the others.
 
-    Such a lane stands still: its observation stays the last good one (zeros if there was none), it
-    earns nothing, never ends, and its environment is not called again before `reset` or `restore`.
-    """
+    @property
+    def failed(self) -> dict[int, str]:
+        """Lanes whose environment raised, and what it said: one run's error must not end others.
+
+        Such a lane stands still: its observation stays the last good one (zeros if there was
+        none), it earns nothing, never ends, and its environment is not called again before
+        `reset` or `restore`.
+        """
 
     def reset(self) -> Floats:
-        """Start every lane's episode 0; the observations, [N, D]."""
+        """Start every lane's episode 0; returns the observations, [N, D]."""
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every lane, and start the next episode at once where one ended.
@@ -137,7 +140,7 @@ class Lanes(Protocol):
         """
 
     def restore(self, where: slice, state: State) -> Floats:
-        """Put these lanes where a state says, and leave the others alone; [n, D] as it was.
+        """Put these lanes where a state says, and no others; returns their observations, [n, D].
 
         A state that does not fit is a `TaskError`. So is one that does not lead back, or on whose
         way an environment raises (`EnvironmentFailed`): then these lanes stand still.
@@ -157,76 +160,6 @@ class Lanes(Protocol):
         """Let go of what the environments hold."""
 
 
-class Clock:
-    """Which episode each lane is in and for how long: the same for every kind of lanes."""
-
-    def __init__(self, lanes: int, episode_seed: EpisodeSeed, limit: int | None) -> None:
-        self._episode_seed, self._limit = episode_seed, limit
-        self._lane: Ints = np.arange(lanes)  # [N] the number at construction, which seeds go by
-        self._pace: Ints = np.ones(lanes, np.int64)  # [N] 0 where the lane stands still
-        self.episode: Ints = np.zeros(lanes, np.int64)  # [N]
-        self.elapsed: Ints = np.zeros(lanes, np.int64)  # [N] steps since the episode began
-
-    def begin(self) -> None:
-        """Go back to the start of every lane's episode 0."""
-        self.episode[:] = 0
-        self.elapsed[:] = 0
-        self._pace[:] = 1
-
-    def tick(self) -> Bools:
-        """Count one step of every lane; whether it was the last that the time limit allows, [N]."""
-        self.elapsed += self._pace
-        if self._limit is None:
-            return np.zeros(len(self.elapsed), np.bool_)
-        return self.elapsed >= self._limit
-
-    def advance(self, ended: Ints) -> None:
-        """Go to the next episode in the lanes that ended."""
-        self.episode[ended] += 1
-        self.elapsed[ended] = 0
-
-    def stop(self, lane: int) -> None:
-        """Count no more steps of a lane."""
-        self._pace[lane] = 0
-
-    def going(self) -> Ints:
-        """The lanes that were not stopped."""
-        return np.flatnonzero(self._pace)
-
-    def seed(self, lane: int) -> int:
-        """The seed of the lane's present episode."""
-        return int(self._episode_seed(int(self._lane[lane]), int(self.episode[lane])))
-
-    def state(self, where: slice = ALL) -> dict[str, NDArray[Any]]:
-        """Both counts, as they are now."""
-        return {"episode": self.episode[where].copy(), "elapsed": self.elapsed[where].copy()}
-
-    def check(self, task: str, state: State, lanes: int) -> None:
-        """Raise unless a state has both counts of so many lanes, and they can be."""
-        for key in ("episode", "elapsed"):
-            counts = entry(task, state, key, (lanes,), np.int64)
-            if counts.min(initial=0) < 0:
-                raise TaskError(f"{task}: the saved {key!r} is damaged: it counts {counts.min()}")
-        longest = state["elapsed"].max(initial=0)
-        if self._limit is not None and longest >= self._limit:
-            raise TaskError(
-                f"{task}: the saved 'elapsed' is damaged: an open episode has {longest} steps, and "
-                f"the time limit is {self._limit}"
-            )
-
-    def restore(self, where: slice, state: State) -> None:
-        """Take both counts from a state that was checked, and count on."""
-        self.episode[where] = state["episode"]
-        self.elapsed[where] = state["elapsed"]
-        self._pace[where] = 1
-
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Go on with these lanes only."""
-        rows = list(chosen)
-        self._lane, self._pace = self._lane[rows], self._pace[rows]
-        self.episode, self.elapsed = self.episode[rows], self.elapsed[rows]
-
-
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """The array, closed to writes: it is the caller's now, and also what a checkpoint keeps."""
     array.flags.writeable = False
@@ -239,46 +172,8 @@ def check_action(task: str, action: NDArray[Any], shape: tuple[int, ...]) -> Non
         raise TaskError(f"{task}: the actions have shape {action.shape}, and must have {shape}")
 
 
-def entry(
-    task: str, state: State, key: str, shape: tuple[int, ...], dtype: DTypeLike
-) -> NDArray[Any]:
-    """One array of a saved state, or a `TaskError` that says why it is not what was saved."""
-    if key not in state:
-        raise TaskError(f"{task}: the saved state has no {key!r}: it is of another kind of task")
-    array = state[key]
-    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
-        kind = getattr(array, "dtype", type(array).__name__)
-        raise TaskError(f"{task}: the saved {key!r} is {kind} and must be {np.dtype(dtype)}")
-    if array.shape != shape:
-        raise TaskError(
-            f"{task}: the saved {key!r} has shape {array.shape} and must have {shape}: it was "
-            "saved with another task or number of lanes"
-        )
-    return array
-
-
-def check_chosen(task: str, chosen: Sequence[int], lanes: int) -> None:
-    """Raise unless these are some of the lanes, each once."""
-    if len(chosen) == 0 or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(lanes)):
-        raise TaskError(
-            f"{task}: the lanes to keep are {list(chosen)}, and must be some of the {lanes} lanes, "
-            "counted from 0, each once"
-        )
-
-
-def renumbered(failed: Mapping[int, str], chosen: Sequence[int]) -> dict[int, str]:
-    """What failed, by the numbers that the lanes get when only the chosen ones stay.
-
-    >>> renumbered({2: "fell off", 5: "stuck"}, [4, 5])
-    {1: 'stuck'}
-    """
-    return {new: failed[old] for new, old in enumerate(chosen) if old in failed}
-
-
-def size_of(where: slice, lanes: int) -> int:
-    """How many lanes a block has.
-
-    >>> size_of(slice(2, None), 5)
-    3
-    """
-    return len(range(*where.indices(lanes)))
+def with_rows(array: Floats, where: slice, rows: Floats) -> Floats:
+    """A read-only copy of an array in which some rows are others; the old array is the caller's."""
+    copy = array.copy()
+    copy[where] = rows
+    return read_only(copy)

@@ -14,7 +14,12 @@ from klip.tasks.lanes import TaskError
 
 
 def find(task: str) -> EnvSpec:
-    """The registered environment of that exact id; `module:Id-v0` imports the module first."""
+    """The environment that is registered under an id, or a `TaskError` that names near ids.
+
+    Args:
+        task: Gymnasium's id, such as Hopper-v4; for `module:Id-v0` the module is imported first
+
+    """
     module, _, name = task.rpartition(":")
     if module:
         try:
@@ -37,7 +42,7 @@ def find(task: str) -> EnvSpec:
 
 
 def make_environment(task: str) -> gymnasium.Env[Any, Any]:
-    """A new environment, unwrapped by the checker that would only slow it down."""
+    """A new environment, without Gymnasium's checker, which would only slow it down."""
     find(task)
     try:
         with warnings.catch_warnings():
@@ -51,7 +56,7 @@ def make_environment(task: str) -> gymnasium.Env[Any, Any]:
 
 
 def suggestions(name: str) -> list[str]:
-    """Ids near to a name that is not one: its other versions first, then similar names."""
+    """Ids that are near to a wrong name: its other versions first, then similar names."""
     ids = {spec.id.lower(): spec.id for spec in gymnasium.registry.values() if not _gone(spec)}
     bases = {_base(lower) for lower in ids}
     near = difflib.get_close_matches(_base(name).lower(), bases, n=3, cutoff=0.6)

@@ -16,7 +16,7 @@ def describe(task: str) -> TaskSpec:
     Discrete(n=2, start=0)
     """
     spec = find(task)
-    # imported when asked for: neither MuJoCo nor Box2D is needed to read about CartPole
+    # late imports: who asks about CartPole needs neither MuJoCo nor Box2D
     if _is_gymnasiums(spec, "CartPole-v1"):
         from klip.tasks.cartpole import describe_cartpole
 
@@ -31,10 +31,15 @@ def describe(task: str) -> TaskSpec:
 
 
 def make_lanes(task: str, lanes: int, episode_seed: EpisodeSeed) -> Lanes:
-    """`lanes` independent copies of a task; call `reset` or `restore` before stepping them.
+    """Independent copies of a task; call `reset` or `restore` before stepping them.
 
     Lane i gives exactly what `gymnasium.make(task)` gives when its episode k starts with
     `reset(seed=episode_seed(i, k))`.
+
+    Args:
+        task: Gymnasium's id, or `module:Id-v0` for one that a module registers
+        lanes: how many copies
+        episode_seed: (lane, episode, counted from 0) -> the seed of that reset
 
     >>> import numpy as np
     >>> lanes = make_lanes("CartPole-v1", 2, lambda lane, episode: 1000 * lane + episode)
@@ -42,6 +47,7 @@ def make_lanes(task: str, lanes: int, episode_seed: EpisodeSeed) -> Lanes:
     (2, 4)
     >>> lanes.step(np.array([0, 1])).reward
     array([1., 1.])
+
     """
     if lanes < 1:
         raise TaskError(f"{task}: {lanes} lanes were asked for; there must be at least 1")

@@ -7,36 +7,32 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import mujoco  # type: ignore[import-untyped]
 import numpy as np
-from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
+from klip.tasks.clock import Clock
 from klip.tasks.lanes import (
     ALL,
     Action,
     Bools,
     Box,
-    Clock,
     EnvironmentFailed,
     EpisodeSeed,
     Floats,
     Ints,
     State,
     Step,
-    TaskError,
     TaskSpec,
     check_action,
-    check_chosen,
-    entry,
     read_only,
-    renumbered,
-    size_of,
+    with_rows,
 )
 from klip.tasks.robots import ROBOTS, Healthy, Robot
 from klip.tasks.simulations import Failures, InTurn, Simulations, Together
@@ -51,17 +47,23 @@ def load_model(xml: str) -> mujoco.MjModel:
     solver's scale (`stat.meaninertia`) then stays that of the old mass.
     """
     assets = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
-    said: list[str] = []
+    with quiet_mujoco(xml):
+        return mujoco.MjModel.from_xml_path(str(assets / xml))
+
+
+@contextmanager
+def quiet_mujoco(whose: str) -> Iterator[None]:
+    """Turn what MuJoCo would print and log into warnings, all but the one about HalfCheetah."""
+    messages: list[str] = []
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(said.append)
+    mujoco.set_mju_user_warning(messages.append)
     try:
-        model = mujoco.MjModel.from_xml_path(str(assets / xml))
+        yield
     finally:
         mujoco.set_mju_user_warning(before)
-    for message in said:
+    for message in messages:
         if "settotalmass" not in message:
-            warnings.warn(f"{xml}: {message}", RuntimeWarning, stacklevel=2)
-    return model
+            warnings.warn(f"{whose}: {message}", RuntimeWarning, stacklevel=3)
 
 
 @functools.cache
@@ -80,8 +82,7 @@ class MujocoLanes:
         self.task = task
         self.observation_size = _observation_size(robot, model)
         self.action: Action = _bounds(model)
-        self.failed: dict[int, str] = {}
-        self._clock = Clock(lanes, episode_seed, limit)
+        self._clock = Clock(task, lanes, episode_seed, limit)
         self._seconds = model.opt.timestep * robot.frame_skip
         self._velocities = slice(model.nq - robot.hidden, None)
         if robot.healthy is not None:
@@ -89,7 +90,7 @@ class MujocoLanes:
         self._allocate(lanes)
 
     def _allocate(self, lanes: int) -> None:
-        """Make the simulations, and all that has a row for each."""
+        """Make the simulations, and every array that has a row for each."""
         robot, model = self._robot, self._model
         self.lanes = lanes
         self._action_shape = (lanes, model.nu)
@@ -116,9 +117,12 @@ class MujocoLanes:
             first = robot.healthy.first
             self._judged = motion[:, first : first + len(self._low)]
 
+    @property
+    def failed(self) -> dict[int, str]:
+        return self._clock.failed
+
     def reset(self) -> Floats:
         self._clock.begin()
-        self.failed = {}
         self._begin(np.arange(self.lanes))
         self._warned[:] = 0
         self._observation = self._observe(np.zeros_like(self._observation))
@@ -140,10 +144,9 @@ class MujocoLanes:
             still = list(self.failed)
             reward[still], terminated[still] = 0.0, False
         final = observation = self._observe(self._observation)
-        if np.count_nonzero(ended := terminated | truncated):
-            lanes = np.flatnonzero(ended)
-            self._clock.advance(lanes)
-            self._begin(lanes)
+        ended = self._clock.advance(terminated | truncated)
+        if len(ended):
+            self._begin(ended)
             observation = self._observe(final)
         self._observation = observation
         return Step(observation, reward, terminated, truncated, final)
@@ -158,37 +161,27 @@ class MujocoLanes:
         }
 
     def restore(self, where: slice, state: State) -> Floats:
-        size, task = size_of(where, self.lanes), self.task
-        self._clock.check(task, state, size)
-        row = self._physics.state.shape[1]
-        physics = entry(task, state, "physics", (size, row), np.float64)
-        x = entry(task, state, "x", (size,), np.float64)
-        warned = entry(task, state, "warned", (size,), np.int64)
-        unstable = entry(task, state, "unstable", (size,), np.bool_)
-        seen = entry(task, state, "observation", (size, self.observation_size), np.float64)
-        if warned.min(initial=0) < 0:
-            raise TaskError(f"{task}: the saved 'warned' is damaged: it counts {warned.min()}")
-        lanes = np.arange(self.lanes)[where]
-        self._clock.restore(where, state)
-        self.failed = {lane: said for lane, said in self.failed.items() if lane not in lanes}
-        self._physics.restart(lanes)
+        saved = self._clock.check(where, state)
+        physics = saved.array("physics", np.float64, self._physics.state.shape[1])
+        x = saved.array("x", np.float64)
+        warned = saved.counts("warned")
+        unstable = saved.array("unstable", np.bool_)
+        observation = saved.array("observation", np.float64, self.observation_size)
+        self._clock.restore(where, saved)
+        self._physics.restart(np.arange(self.lanes)[where])
         self._physics.state[where] = physics
         self._x[where], self._warned[where], self._marked[where] = x, warned, unstable
-        observation = self._observation.copy()  # the old one is the caller's
-        observation[where] = seen
-        self._observation = read_only(observation)
-        return read_only(seen.copy())
+        self._observation = with_rows(self._observation, where, observation)
+        return read_only(observation.copy())
 
     def keep(self, chosen: Sequence[int]) -> None:
-        check_chosen(self.task, chosen, self.lanes)
-        state = {key: array[list(chosen)] for key, array in self.state().items()}
-        failed = renumbered(self.failed, chosen)
+        state = self.state()
         self._clock.keep(chosen)
+        failed = dict(self.failed)
         self._allocate(len(chosen))
-        self.restore(ALL, state)
-        self.failed = failed
-        for lane in failed:
-            self._clock.stop(lane)
+        self.restore(ALL, {key: array[list(chosen)] for key, array in state.items()})
+        for lane, reason in failed.items():
+            self._clock.stop(lane, reason)
 
     @property
     def warnings(self) -> Ints:
@@ -205,7 +198,7 @@ class MujocoLanes:
         self._marked[lanes] = False
         self._physics.restart(lanes)
         for lane in lanes:
-            random, _ = np_random(self._clock.seed(lane))
+            random = self._clock.generator(lane)
             self._qpos[lane] += random.uniform(-noise, noise, nq)
             if robot.normal_velocity:
                 self._qvel[lane] += noise * random.standard_normal(nv)
@@ -219,8 +212,7 @@ class MujocoLanes:
     def _note(self, failures: Failures, doing: str) -> None:
         """Let the lanes that MuJoCo raised an error in stand still."""
         for lane, reason in failures.items():
-            self.failed[lane] = str(EnvironmentFailed(self.task, lane, doing, reason))
-            self._clock.stop(lane)
+            self._clock.stop(lane, str(EnvironmentFailed(self.task, lane, doing, reason)))
 
     def _unstable(self) -> Bools:
         """[N] whether MuJoCo marked the present episode."""
@@ -247,7 +239,7 @@ class MujocoLanes:
         return reward
 
     def _healthy(self) -> Bools | None:
-        """[N] whether every judged number is within its bounds; None if none is judged."""
+        """[N] whether every judged number is within its bounds; None if nothing is judged."""
         if self._judged is None:
             return None
         within = self._judged > self._low
@@ -258,15 +250,15 @@ class MujocoLanes:
     def _observe(self, before: Floats) -> Floats:
         """[N, D] from the live views, a new array; as `before` in the lanes that failed."""
         parts, limit = self._parts, self._robot.clip_velocity
-        seen = parts[0].copy() if len(parts) == 1 else np.concatenate(parts, axis=1)
+        observation = parts[0].copy() if len(parts) == 1 else np.concatenate(parts, axis=1)
         if limit is not None:
-            velocity = seen[:, self._velocities]
+            velocity = observation[:, self._velocities]
             np.maximum(velocity, -limit, out=velocity)
             np.minimum(velocity, limit, out=velocity)
         if self.failed:
             still = list(self.failed)
-            seen[still] = before[still]
-        return read_only(seen)
+            observation[still] = before[still]
+        return read_only(observation)
 
     def _clip_forces(self, limit: float) -> None:
         if self._forces is not None and self._seen_forces is not None:

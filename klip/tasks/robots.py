@@ -65,16 +65,10 @@ _HOPPER = Robot(
     clip_velocity=10.0,
 )
 
-_WALKER2D = Robot(
-    "walker2d.xml",
-    frame_skip=4,
-    reset_noise=5e-3,
-    normal_velocity=False,
-    hidden=1,
-    control_cost=1e-3,
-    alive=1.0,
+_WALKER2D = replace(
+    _HOPPER,
+    xml="walker2d.xml",
     healthy=Healthy(first=1, ranges=((0.8, 2.0), (-1.0, 1.0))),
-    clip_velocity=10.0,
 )
 
 _ANYWHERE = (-math.inf, math.inf)

@@ -1,8 +1,8 @@
 """Many MuJoCo simulations of one model, their states the rows of one array.
 
-There are two ways to step them. MuJoCo's batch does it in one call; but contact forces, which
-Gymnasium asks MuJoCo for after each step, it cannot give. Where they are needed, one MjData serves
-the lanes in turn, which keeps it in the processor's cache.
+There are two ways to step them. MuJoCo's batch does it in one call, but it cannot give the contact
+forces that Gymnasium asks MuJoCo for after each step. Where they are needed, one MjData serves the
+lanes in turn, and so stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from klip.tasks.lanes import Bools, Floats, Ints
 
 Failures = dict[int, str]
-"""The lanes that MuJoCo raised an error in, and which; their states are as before the call."""
+"""The lanes in which MuJoCo raised an error, and its text; their states are as before the call."""
 
 _UNSTABLE = [
     int(kind)
@@ -147,7 +147,7 @@ class InTurn:
         lanes: Iterable[int],
         call: Callable[[mujoco.MjModel, mujoco.MjData, Floats], None],
     ) -> Failures:
-        """Make a call on each lane's state, and keep what came of it."""
+        """Make a call on each lane's state, and write the new state and fields back."""
         model, data, failures = self._model, self._data, Failures()
         for lane in lanes:
             row = self.state[lane]
@@ -166,9 +166,9 @@ class InTurn:
         return failures
 
 
-def _line(error: Exception, said: str) -> str:
-    """The kind of error and its text, which MuJoCo breaks into lines, on one."""
-    return f"{type(error).__name__}: {' '.join(said.split())}"
+def _line(error: Exception, text: str) -> str:
+    """The kind of error and its text on one line; MuJoCo breaks it into several."""
+    return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
 _COMPONENTS = {

@@ -24,7 +24,7 @@ def policy_for(task, **fields):
     return policy_of(config, arrays_of(config, spec.observation_size, spec.action))
 
 
-def by_hand(policy, task, number, seed, deterministic):
+def by_hand(policy, task, number, seed, sampled):
     """One episode in Gymnasium's own environment, the policy asked as a user would."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -32,32 +32,32 @@ def by_hand(policy, task, number, seed, deterministic):
     observation, _ = env.reset(seed=episode_seed(seed, number))
     rng, total, length, over = action_stream(seed, number), 0.0, 0, False
     while not over:
-        action = policy.act(observation, deterministic, rng)
+        action = policy.act(observation, not sampled, rng)
         observation, reward, terminated, truncated, _ = env.step(action)
         total, length, over = total + float(reward), length + 1, terminated or truncated
     env.close()
     return total, length, bool(terminated)
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize(
     "task", ["CartPole-v1", "Hopper-v4", "Corridor-v0", "TwoCorridors-v0", "Pendulum-v1"]
 )
-def test_episodes_are_gymnasiums_bit_for_bit(task, deterministic):
+def test_episodes_are_gymnasiums_bit_for_bit(task, sampled):
     policy = policy_for(task)
-    found = evaluate(policy, 3, 5, deterministic=deterministic, lanes=2)
+    found = evaluate(policy, 3, 5, sampled=sampled, lanes=2)
     for episode in found.episodes:
-        expected = by_hand(policy, task, episode.number, 5, deterministic)
+        expected = by_hand(policy, task, episode.number, 5, sampled)
         assert (episode.total, episode.length, episode.terminated) == expected
 
 
 @pytest.mark.parametrize("task", ["CartPole-v1", "Hopper-v5", "Corridor-v0"])
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_the_number_of_lanes_does_not_matter(task, deterministic):
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_number_of_lanes_does_not_matter(task, sampled):
     policy = policy_for(task, hidden=(64, 64))
-    first = evaluate(policy, 13, 1, deterministic=deterministic, lanes=13)
+    first = evaluate(policy, 13, 1, sampled=sampled, lanes=13)
     for lanes in (1, 2, 5, 12, 40):
-        assert evaluate(policy, 13, 1, deterministic=deterministic, lanes=lanes) == first
+        assert evaluate(policy, 13, 1, sampled=sampled, lanes=lanes) == first
 
 
 def test_a_shorter_evaluation_is_the_beginning_of_a_longer_one():
@@ -150,7 +150,7 @@ def test_statistics_stay_frozen():
 def test_a_failing_environment_is_named():
     policy = policy_for("Breaks-v0")
     with pytest.raises(KlipError, match=r"Breaks-v0: episode \d+ .*the wheel came off"):
-        evaluate(policy, 8, deterministic=False)
+        evaluate(policy, 8, sampled=True)
 
 
 @pytest.mark.parametrize(

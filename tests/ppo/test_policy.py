@@ -5,22 +5,9 @@ import numpy as np
 import pytest
 
 from klip.ppo import policy
-from klip.tasks import Box, Discrete, MultiDiscrete
+from tests.ppo.networks import every_space, make
 
 torch = pytest.importorskip("torch")
-SPACES = {
-    "box": Box(-np.ones(3, np.float32), np.ones(3, np.float32)),
-    "discrete": Discrete(4),
-    "multi": MultiDiscrete((3, 2)),
-}
-every_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
-
-
-def make(space, seed=0):
-    layout = policy.layout_of(5, space, (16, 8))
-    rng = np.random.default_rng(seed)
-    vector = policy.initial(layout, seed, 0.0)
-    return layout, vector + rng.normal(0, 0.3, vector.shape).astype(np.float32), rng
 
 
 def in_torch(layout, dist):
@@ -74,36 +61,3 @@ def test_acting_follows_the_distribution_it_reports(space):
         else:
             seen = np.bincount(actions[:, i], minlength=layout.heads[i]) / 20_000
             np.testing.assert_allclose(seen, d.probs[0], atol=0.015)
-
-
-@every_space
-def test_a_runs_actions_do_not_depend_on_its_neighbours(space):
-    """Bit for bit, for any number of runs acting together."""
-    layout, _, rng = make(space)
-    vectors = np.stack([make(space, seed=s)[1] for s in range(20)])
-    x = rng.normal(size=(20, 2, 5)).astype(np.float32)
-    size = sum(layout.heads) if layout.gaussian else len(layout.heads)
-    noise = rng.random((20, 2, size), np.float32)
-    together = policy.act(layout, layout.split(vectors), x, noise)
-    for count in (1, 2, 7, 20):
-        some = policy.act(layout, layout.split(vectors[:count]), x[:count], noise[:count])
-        np.testing.assert_array_equal(some, together[:count])
-
-
-def test_initial_weights_are_orthogonal_with_the_papers_gains():
-    layout = policy.layout_of(5, SPACES["box"], (16, 8))
-    arrays = layout.split(policy.initial(layout, 3, -0.5))
-    for name, gain in (("policy.0", 2), ("policy.1", 2), ("policy.2", 1e-4), ("value.2", 1)):
-        w = arrays[f"{name}.weight"].astype(np.float64)
-        gram = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
-        np.testing.assert_allclose(gram, gain * np.eye(len(gram)), atol=1e-6)
-        assert not arrays[f"{name}.bias"].any()
-    assert (arrays["policy.log_std"] == -0.5).all()
-
-
-def test_the_vector_is_split_and_joined():
-    """Whatever order the dict is in: JAX sorts its keys."""
-    layout, vector, _ = make(SPACES["box"])
-    arrays = layout.split(vector)
-    np.testing.assert_array_equal(layout.join(dict(sorted(arrays.items()))), vector)
-    assert next(iter(arrays)).startswith("policy")

@@ -1,7 +1,8 @@
 import numpy as np
+import pytest
 
 from klip.tasks import Box, Discrete, MultiDiscrete
-from klip.tasks.lanes import Clock
+from klip.tasks.lanes import EnvironmentFailed, TaskError, read_only, with_rows
 
 
 def test_action_spaces_are_values():
@@ -13,28 +14,18 @@ def test_action_spaces_are_values():
     assert {Discrete(2), Discrete(2), MultiDiscrete((2,))} == {Discrete(2), MultiDiscrete((2,))}
 
 
-def test_the_clock_seeds_each_episode_of_each_lane():
-    clock = Clock(2, lambda lane, episode: 10 * lane + episode, limit=2)
-    assert [clock.seed(0), clock.seed(1)] == [0, 10]
-    assert clock.tick().tolist() == [False, False]
-    clock.advance(np.array([1]))
-    assert clock.tick().tolist() == [True, False]
-    assert [clock.seed(0), clock.seed(1)] == [0, 11]
-    assert clock.state()["elapsed"].tolist() == [2, 1]
-    assert Clock(1, lambda lane, episode: 0, limit=None).tick().tolist() == [False]
+def test_an_environment_that_failed_is_named_with_its_lane():
+    error = EnvironmentFailed("Stairs-v0", 3, "stepping", "OSError: fell")
+    assert str(error) == "Stairs-v0 failed in lane 3 while stepping: OSError: fell"
+    assert (error.lane, error.reason) == (3, "OSError: fell")
+    assert isinstance(error, TaskError)
 
 
-def test_a_stopped_lane_counts_no_steps_until_it_is_restored():
-    clock = Clock(3, lambda lane, episode: 10 * lane + episode, limit=2)
-    clock.stop(1)
-    clock.tick()
-    assert clock.tick().tolist() == [True, False, True]
-    assert (clock.elapsed.tolist(), clock.going().tolist()) == ([2, 0, 2], [0, 2])
-    clock.keep([2, 1])
-    assert ([clock.seed(0), clock.seed(1)], clock.going().tolist()) == ([20, 10], [0])
-    clock.restore(slice(1, 2), {"episode": np.array([4]), "elapsed": np.array([1])})
-    assert clock.tick().tolist() == [True, True]
-    assert clock.seed(1) == 14
-    clock.stop(0)
-    clock.begin()
-    assert clock.going().tolist() == [0, 1]
+def test_arrays_that_were_handed_out_stay_as_they_were():
+    given = read_only(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="read-only"):
+        given[0] = 1
+    other = with_rows(given, slice(1, 2), np.ones((1, 2)))
+    assert other.tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert not given.any()
+    assert not other.flags.writeable

@@ -1,7 +1,6 @@
 """Films are read back: their frames are of the episodes that `evaluate` plays."""
 
 import itertools
-import os
 import re
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from PIL import Image
 
 import tests.tasks.own  # noqa: F401  registers Corridor, which renders nothing
 from klip.errors import KlipError
-from klip.policies import evaluate, film, load
-from klip.policies.rendering import SCREENLESS, screenless
+from klip.policies import evaluate, load, video
 from tests.policies.runs import write_run
 
 
@@ -67,7 +65,7 @@ def check(path, made, read):
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
 def test_cartpole(runs, tmp_path, suffix):
     policy, path = load(runs["CartPole-v1"]), tmp_path / "new" / f"film.{suffix}"
-    made = film(policy, path, episodes=2, seed=3)
+    made = video(policy, path, episodes=2, seed=3)
     check(path, made, read_gif if suffix == "gif" else read_mp4)
     assert [e.total for e in made.episodes] == [e.total for e in evaluate(policy, 2, 3).episodes]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
@@ -76,8 +74,8 @@ def test_cartpole(runs, tmp_path, suffix):
 def test_hopper(runs, tmp_path, rendering):
     """MuJoCo, already imported by the evaluation, renders without a screen."""
     policy, path = load(runs["Hopper-v4"]), tmp_path / "film.gif"
-    expected = evaluate(policy, 1, deterministic=False).episodes
-    made = film(policy, path, deterministic=False)
+    expected = evaluate(policy, 1, sampled=True).episodes
+    made = video(policy, path, sampled=True)
     check(path, made, read_gif)
     assert [(e.total, e.length) for e in made.episodes] == [(e.total, e.length) for e in expected]
     frames, _ = read_gif(path)
@@ -88,7 +86,7 @@ def test_half_cheetah_renders_in_silence(tmp_path, rendering, monkeypatch, capfd
     """MuJoCo would complain about its model on the terminal and in a file."""
     monkeypatch.chdir(tmp_path)
     policy = load(write_run(tmp_path / "runs", "HalfCheetah-v4"))
-    made = film(policy, tmp_path / "film.gif", seconds=0.1)
+    made = video(policy, tmp_path / "film.gif", seconds=0.1)
     assert made.episodes[0].total == evaluate(policy, 1).episodes[0].total
     assert capfd.readouterr() == ("", "")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["film.gif", "runs"]
@@ -96,65 +94,33 @@ def test_half_cheetah_renders_in_silence(tmp_path, rendering, monkeypatch, capfd
 
 def test_a_film_is_cut_and_its_return_is_not(runs, tmp_path):
     policy = load(runs["Pendulum-v1"])
-    made = film(policy, tmp_path / "film.gif", seconds=0.5)
+    made = video(policy, tmp_path / "film.gif", seconds=0.5)
     assert made.frames == 15
     assert made.episodes[0].length == 200
     assert made.episodes[0].total == evaluate(policy, 1).episodes[0].total
 
 
-def test_the_processs_settings_are_put_back(runs, tmp_path, monkeypatch):
-    monkeypatch.setenv("SDL_VIDEODRIVER", "mine")
-    before = dict(os.environ)
-    with screenless("CartPole-v1"):
-        assert os.environ["SDL_VIDEODRIVER"] == "mine"
-        assert os.environ["SDL_AUDIODRIVER"] == "dummy"
-    assert dict(os.environ) == before
-
-
-def test_without_opengl_it_says_what_to_install(tmp_path, runs):
-    """As on a machine whose EGL has no driver."""
-    policy = str(runs["Hopper-v4"])
-    told = {**os.environ, "__EGL_VENDOR_LIBRARY_DIRS": "/nonexistent", "MUJOCO_GL": "egl"}
-    command = [sys.executable, "-m", "klip.cli", "video", policy, "-o", str(tmp_path / "film.gif")]
-    done = subprocess.run(command, env=told, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "apt-get install libegl1" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_screen_and_without_libraries(monkeypatch):
-    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("klip.policies.rendering.find_library", lambda name: None)
-    with pytest.raises(KlipError) as caught, screenless("Hopper-v4"):
-        pass
-    assert SCREENLESS in str(caught.value)
-    with screenless("CartPole-v1"):
-        pass
-
-
 def test_an_mp4_without_its_extra(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(KlipError, match=r'pip install "klip\[video\]", or film to a .gif'):
-        film(load(runs["CartPole-v1"]), tmp_path / "film.mp4")
+        video(load(runs["CartPole-v1"]), tmp_path / "film.mp4")
 
 
 def test_what_cannot_be_filmed_is_explained(runs, tmp_path):
     policy = load(runs["CartPole-v1"])
     with pytest.raises(KlipError, match=r"film\.avi: give a name that ends in \.gif or \.mp4"):
-        film(policy, tmp_path / "film.avi")
+        video(policy, tmp_path / "film.avi")
     with pytest.raises(KlipError, match="seconds=0 more than 0"):
-        film(policy, tmp_path / "film.gif", seconds=0)
+        video(policy, tmp_path / "film.gif", seconds=0)
     with pytest.raises(
         KlipError, match=r"Pendulum-v1 observes \(3,\), and the policy takes \(4,\)"
     ):
-        film(policy, tmp_path / "film.gif", task="Pendulum-v1")
+        video(policy, tmp_path / "film.gif", task="Pendulum-v1")
     own = load(write_run(tmp_path / "runs", "Corridor-v0"))
     with pytest.raises(KlipError, match="Corridor-v0 cannot be filmed: it renders as nothing"):
-        film(own, tmp_path / "film.gif")
+        video(own, tmp_path / "film.gif")
     with pytest.raises(KlipError, match=r"cannot write .*config\.json"):
-        film(policy, runs["CartPole-v1"] / "config.json" / "film.gif")
+        video(policy, runs["CartPole-v1"] / "config.json" / "film.gif")
 
 
 class Falls(gymnasium.Env):
@@ -186,5 +152,5 @@ gymnasium.register("Falls-v0", Falls)
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
 def test_a_broken_episode_leaves_no_film(runs, tmp_path, suffix):
     with pytest.raises(KlipError, match=r"Falls-v0: episode 0 .* failed: OSError: fell over"):
-        film(load(runs["CartPole-v1"]), tmp_path / f"film.{suffix}", task="Falls-v0")
+        video(load(runs["CartPole-v1"]), tmp_path / f"film.{suffix}", task="Falls-v0")
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,12 @@
 """`klip eval`, `video` and `export`, as one types them."""
 
 import json
+import warnings
 
 import pytest
 
 from klip.cli import main
-from klip.policies import evaluate, load
+from klip.policies import evaluate, export, load, read, video
 from tests.policies.runs import write_run
 
 
@@ -17,7 +18,7 @@ def test_eval_prints_and_gives_json(runs, capsys):
     assert "by the time limit" in said
     assert main(["eval", path, "--episodes", "4", "--seed", "2", "--sampled", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    expected = evaluate(load(path), 4, 2, deterministic=False).as_dict()
+    expected = evaluate(load(path), 4, 2, sampled=True).as_dict()
     assert {k: found[k] for k in expected} == expected
     assert found["shape"] == "clip(eps=0.2)"
     assert found["status"] == "done"
@@ -63,3 +64,25 @@ def test_a_mistake_is_one_line(command, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.startswith("klip: there is no ")
     assert err.count("\n") == 1
+
+
+def test_a_policy_is_taken_by_its_path_too(runs, tmp_path):
+    """What the commands take, the functions take: a path, or what is read from it."""
+    path = runs["CartPole-v1"]
+    expected = evaluate(load(path), 2, 1)
+    assert evaluate(path, 2, 1) == evaluate(str(path), 2, 1) == evaluate(read(path), 2, 1)
+    assert evaluate(path, 2, 1) == expected
+    film = video(path, tmp_path / "film.gif", 2, 1, seconds=0.1)
+    assert film.episodes == expected.episodes
+    made = export(path, tmp_path / "out", onnx=False, episodes=2, seed=1)
+    assert made.result == expected
+
+
+def test_a_path_whose_newest_checkpoint_is_damaged_is_a_warning(tmp_path):
+    path = write_run(tmp_path, "CartPole-v1", saves=2)
+    (path / "checkpoint.safetensors").write_bytes(b"half")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate(path, 1)
+    assert "checkpoint.safetensors cannot be used" in str(caught[0].message)
+    assert {warning.filename for warning in caught} == {__file__}

@@ -19,41 +19,59 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.policies.evaluation import Episode, action_stream, chosen_task, episode_seed
+from klip.policies.loading import Source, policy_in
 from klip.policies.policy import Policy
 from klip.policies.rendering import Frame, one_line, render, rendered_environment, screenless
 from klip.runs.files import disk, write_whole
 
-FRAMES_PER_SECOND = 30  # at most, about: more is not seen, and each takes time to render
+FRAMES_PER_SECOND = 30  # about the most: nobody sees more, and each takes time to render
 KINDS = (".gif", ".mp4")
 
 
 @dataclass(frozen=True)
 class Film:
-    """What was written."""
+    """The file that was written, and what it shows."""
 
     path: Path
     frames: int
     fps: float
     """frames per second, so that it plays as fast as the task's own time runs"""
     episodes: tuple[Episode, ...]
-    """returns and lengths are those that `evaluate` gives, also where the film was cut short"""
+    """with the returns and lengths that `evaluate` gives, also where the film was cut short"""
 
 
-def film(
-    policy: Policy,
-    path: str | Path,
+def video(
+    run: Source,
+    output: str | Path = "policy.gif",
     episodes: int = 1,
     seed: int = 0,
     *,
-    deterministic: bool = True,
+    sampled: bool = False,
+    seconds: float = 30.0,
     task: str | None = None,
     trust_task: bool = False,
-    seconds: float = 30.0,
     longest: int = 100_000,
     progress: Callable[[int, int], None] = lambda episodes, steps: None,
 ) -> Film:
-    """Film episodes 0, 1, ... of a seed into one file, a gif or an mp4, of at most `seconds`."""
-    path = Path(path)
+    """Film episodes 0, 1, ... of a seed into one file.
+
+    Args:
+        run: a policy, or the path of a run's folder, a checkpoint file, or an exported folder
+        output: file to write: gif or mp4
+        episodes: how many, one after the other: the first ones of `evaluate` with the same seed
+        seed: of the episodes
+        sampled: sample the actions, as in training, instead of taking the likeliest
+        seconds: length of the film at the most
+        task: another task than the policy's own, with the same sizes
+        trust_task: import the policy's own task where it is a `module:Id`, which runs its code
+        longest: steps after which an episode of a task without a time limit is an error
+        progress: is called with the episodes ended and the steps taken so far
+
+    Returns:
+        where the film is, how many frames it has, and the episodes in it
+
+    """
+    policy, path = policy_in(run), Path(output)
     if path.suffix not in KINDS:
         raise KlipError(f"cannot film to {path}: give a name that ends in {' or '.join(KINDS)}")
     if episodes < 1 or seed < 0 or not seconds > 0:
@@ -64,7 +82,7 @@ def film(
     task = chosen_task(policy, task, trust_task)
     write = _gif if path.suffix == ".gif" else _mp4_writer()
     with screenless(task):
-        show = _Show(policy, task, episodes, seed, deterministic, seconds, longest, progress)
+        show = _Show(policy, task, episodes, seed, sampled, seconds, longest, progress)
         try:
             with disk(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,13 +101,13 @@ class _Show:
         task: str,
         episodes: int,
         seed: int,
-        deterministic: bool,
+        sampled: bool,
         seconds: float,
         longest: int,
         progress: Callable[[int, int], None],
     ) -> None:
         self.policy, self.task, self.episodes, self.seed = policy, task, episodes, seed
-        self.deterministic, self.longest, self.progress = deterministic, longest, progress
+        self.sampled, self.longest, self.progress = sampled, longest, progress
         self._env = rendered_environment(task)
         self._check(self._env)
         own = float(self._env.metadata.get("render_fps") or FRAMES_PER_SECOND)
@@ -127,7 +145,7 @@ class _Show:
                     f"{self.task}: episode {number} has not ended after {length} steps: give the "
                     "task a time limit (max_episode_steps)"
                 )
-            action = self.policy.act(observation, self.deterministic, rng)
+            action = self.policy.act(observation, not self.sampled, rng)
             with _blame(f"{self.task}: episode {number} (reset with seed {seed}) failed"):
                 observation, reward, terminated, truncated, _ = env.step(action)
             total += float(reward)
@@ -147,7 +165,7 @@ class _Show:
 
 @contextmanager
 def _blame(whom: str) -> Iterator[None]:
-    """Say whose environment raised, and what."""
+    """Turn what an environment raises into an error that says which one raised it."""
     try:
         yield
     except Exception as error:
@@ -184,24 +202,24 @@ def _mp4_writer() -> Callable[[Path, Iterator[Frame], float], None]:
     def write(path: Path, frames: Iterator[Frame], fps: float) -> None:
         first = next(frames)
         aside = path.with_name(f".{path.stem}.part.mp4")
+        height, width = first.shape[:2]
+        given = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps:.6f} -i -"
         # x264 in yuv420p is what everything plays; it takes even sizes only
-        command = [
-            program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
-            "-s", f"{first.shape[1]}x{first.shape[0]}", "-r", f"{fps:.6f}", "-i", "-",
-            "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p",
-            "-crf", "20", "-movflags", "+faststart", str(aside),
-        ]  # fmt: skip
+        even = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
+        wanted = "-c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart"
+        options = f"-y -loglevel error {given} {even} {wanted}".split()
+        command = [program, *options, str(aside)]
         try:
-            with tempfile.TemporaryFile() as said:
-                with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as ffmpeg:
+            with tempfile.TemporaryFile() as errors:
+                with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as ffmpeg:
                     assert ffmpeg.stdin is not None
                     with suppress(BrokenPipeError):  # it has stopped, and says why
                         for frame in itertools.chain([first], frames):
                             ffmpeg.stdin.write(np.ascontiguousarray(frame).data)
                         ffmpeg.stdin.close()
                 if ffmpeg.returncode:
-                    said.seek(0)
-                    reason = " ".join(said.read().decode(errors="replace").split())[-300:]
+                    errors.seek(0)
+                    reason = " ".join(errors.read().decode(errors="replace").split())[-300:]
                     raise KlipError(f"ffmpeg could not write {path}: {reason}")
             with disk(path):
                 os.replace(aside, path)

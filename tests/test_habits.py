@@ -1,0 +1,127 @@
+"""What every file keeps to: a test file of its own, a size that can be read, one name a thing."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(path for path in (ROOT / "klip").rglob("*/*.py") if not path.stem.startswith("__"))
+SOURCES = sorted(
+    path
+    for folder in ("klip", "tests", "benchmarks", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
+
+TESTED_ELSEWHERE = {
+    "adapters/trl": "tests/adapters/trl/test_gradients.py",
+    "adapters/trl_batch": "tests/adapters/trl/test_batch.py",
+    "adapters/trl_settings": "tests/adapters/trl/test_settings.py",
+    "adapters/trl_stock": "tests/adapters/trl/test_stock.py",
+    "adapters/verl": "tests/adapters/verl/test_verl.py",
+    "cli/shapes": "tests/test_cli.py",
+    "shapes/hard": "tests/shapes/test_every_shape.py",
+    "shapes/penalties": "tests/shapes/test_every_shape.py",
+    "shapes/soft": "tests/shapes/test_every_shape.py",
+    "shapes/stateful": "tests/shapes/test_every_shape.py",
+    "shapes/weights": "tests/shapes/test_every_shape.py",
+}
+"""Modules whose tests have another place: an environment of their own, or one law for all."""
+
+NO_TEST_YET = """
+    cli/experiments cli/reports cli/sinks cli/tokens cli/training
+    experiments/local
+    lab/charts lab/config lab/counting lab/explaining lab/figures lab/samples lab/warmup
+    ppo/diagnostics ppo/divergence ppo/interruption
+    report/charts report/curves report/packing report/palette report/profiles report/published
+    report/sketch report/writing
+    shapes/shape
+    theory/blackbox theory/findings theory/networks theory/reduction theory/samples
+    tokens/context tokens/evaluate tokens/levels tokens/reducers
+"""
+"""Modules that are tested through others only; each wants a test file."""
+
+LONG_FUNCTIONS = {
+    ("examples/cleanrl_style.py", "train"),  # such a script reads top to bottom
+    ("klip/adapters/prime_rl.py", "loss"),
+    ("klip/adapters/tinker.py", "loss"),
+    ("klip/tokens/loss.py", "token_loss"),
+    # one compiled program: its steps are closures over what was chosen when it was built
+    ("klip/ppo/update.py", "epochs"),
+}
+"""Functions above the limit, docstring and all."""
+
+SAME_NAMES = """
+    Anchor Band Batch Check Config Jump Keeping Outcome Plan Profile Rollout Run Samples Seen Step
+"""
+"""Names that two classes have; each is to become one."""
+
+
+def name_of(path):
+    return path.relative_to(ROOT / "klip").with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_has_its_test_file(path):
+    name = name_of(path)
+    here = (ROOT / "tests" / name).with_name(f"test_{path.stem}.py").exists()
+    if name in TESTED_ELSEWHERE:
+        assert (ROOT / TESTED_ELSEWHERE[name]).exists()
+        assert not here, "strike it from TESTED_ELSEWHERE"
+        return
+    waits = name in NO_TEST_YET.split()
+    assert here != waits, "write its test file, or strike it from NO_TEST_YET"
+
+
+def test_the_lists_of_exceptions_name_modules_that_exist():
+    names = {name_of(path) for path in MODULES}
+    assert names >= {*TESTED_ELSEWHERE, *NO_TEST_YET.split()}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_can_be_read(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= LONGEST_FILE, "a file that outgrows the limit is two files"
+    name = str(path.relative_to(ROOT))
+    long = {
+        (name, node.name)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+        and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
+    }
+    assert long == {entry for entry in LONG_FUNCTIONS if entry[0] == name}
+
+
+def test_one_name_is_one_class():
+    homes = defaultdict(set)
+    for path in (ROOT / "klip").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(str(path.relative_to(ROOT)))
+    assert {name for name, files in homes.items() if len(files) > 1} == set(SAME_NAMES.split())
+
+
+def test_the_files_that_contributors_are_sent_to_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.name for path in (ROOT / "klip").iterdir()}
+    paths = re.findall(r"`((?:klip|tests|benchmarks)/[\w/.]+)`", text)
+    known = [path for path in paths if path.split("/")[0] != "klip" or path.split("/")[1] in rooms]
+    assert len(known) > 10
+    assert [path for path in known if not (ROOT / path).exists()] == ["klip/theory/diagnostics.py"]
+
+
+def test_hooks_run_what_the_tests_run():
+    """`make style`, which `make test` begins with, and the hooks before a commit are the same."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    style = re.search(r"^style:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1]
+    commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in style.splitlines()]
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    assert re.findall(r"^ +entry: (.*)$", hooks, re.MULTILINE) == commands
+    assert "repo: local" in hooks
+    assert not re.search(r"repo: (?!local)", hooks), "a hook must need no network"
+    assert re.search(r"^test: style\b", makefile, re.MULTILINE)
