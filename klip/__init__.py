@@ -26,13 +26,17 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "klip.errors": "KlipError",
-    "klip.experiments": "Plan read_plan shipped_plans",
+    "klip.adapters.doctor": "doctor",
+    "klip.adapters.stock": "probe",
+    "klip.draw.geometry": "figures",
+    "klip.draw.show": "show",
+    "klip.engine": "Plan read_plan shipped_plans",
+    "klip.engine.listing": "list_runs",
+    "klip.engine.run": "resume run",
+    "klip.pages.making": "pack report",
     "klip.policies": "Policy evaluate export load video",
     "klip.ppo.config": "Config",
     "klip.ppo.train": "train",
-    "klip.report.listing": "list_runs",
-    "klip.report.show": "show",
-    "klip.report.study": "read_study",
     "klip.runs.sinks": "sync",
     "klip.shapes": """
         ANO ASPO AdaptiveKL AgeConditioned Asymmetric BySign CISPO Chi2 Clip ClipHigher ClipPhi
@@ -43,16 +47,16 @@ _HOMES = {
         StrictClip Sum TIS TOPR TRGPPO TRPPO TRPPORB Threshold TotalVariation TrulyPPO
         ByAge ByEntropy ByPosition ByStep FromEnd Discount IcePop MaxAge Truncate
         by_sign catalogue parameter parse""",
+    "klip.studies.reading": "read_study",
     "klip.theory.identity": "verify",
-    "klip.theory.probe": "probe",
     "klip.theory.profile": "profile",
     "klip.tokens": "token_loss",
 }
 """Where the names live; `__init__.pyi` says the same to editors and type checkers."""
 
 _ROOMS = {
-    *("shapes", "theory", "tasks", "ppo", "tokens", "lab", "runs", "experiments"),
-    *("report", "policies", "adapters"),
+    *("shapes", "theory", "tasks", "ppo", "tokens", "lab", "runs", "engine"),
+    *("studies", "draw", "pages", "policies", "adapters"),
 }
 _NEEDS_TORCH = ("klip.tokens",)
 

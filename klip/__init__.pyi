@@ -1,20 +1,31 @@
 """What `import klip` gives, for editors and type checkers; `__init__.py` imports it when asked."""
 
 from klip import adapters as adapters
-from klip import experiments as experiments
+from klip import draw as draw
+from klip import engine as engine
 from klip import lab as lab
+from klip import pages as pages
 from klip import policies as policies
 from klip import ppo as ppo
-from klip import report as report
 from klip import runs as runs
 from klip import shapes as shapes
+from klip import studies as studies
 from klip import tasks as tasks
 from klip import theory as theory
 from klip import tokens as tokens
+from klip.adapters.doctor import doctor as doctor
+from klip.adapters.stock import probe as probe
+from klip.draw.geometry import figures as figures
+from klip.draw.show import show as show
+from klip.engine import Plan as Plan
+from klip.engine import read_plan as read_plan
+from klip.engine import shipped_plans as shipped_plans
+from klip.engine.listing import list_runs as list_runs
+from klip.engine.run import resume as resume
+from klip.engine.run import run as run
 from klip.errors import KlipError as KlipError
-from klip.experiments import Plan as Plan
-from klip.experiments import read_plan as read_plan
-from klip.experiments import shipped_plans as shipped_plans
+from klip.pages.making import pack as pack
+from klip.pages.making import report as report
 from klip.policies import Policy as Policy
 from klip.policies import evaluate as evaluate
 from klip.policies import export as export
@@ -22,9 +33,6 @@ from klip.policies import load as load
 from klip.policies import video as video
 from klip.ppo.config import Config as Config
 from klip.ppo.train import train as train
-from klip.report.listing import list_runs as list_runs
-from klip.report.show import show as show
-from klip.report.study import read_study as read_study
 from klip.runs.sinks import sync as sync
 from klip.shapes import ANO as ANO
 from klip.shapes import ASPO as ASPO
@@ -102,8 +110,8 @@ from klip.shapes import by_sign as by_sign
 from klip.shapes import catalogue as catalogue
 from klip.shapes import parameter as parameter
 from klip.shapes import parse as parse
+from klip.studies.reading import read_study as read_study
 from klip.theory.identity import verify as verify
-from klip.theory.probe import probe as probe
 from klip.theory.profile import profile as profile
 from klip.tokens import token_loss as token_loss
 

@@ -49,6 +49,20 @@ def verl(ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
     return checks
 
 
+def doctor(trainer: str, ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
+    """Whether a trainer's workers find Klip and its shape: what was looked at, and what was seen.
+
+    Args:
+        trainer: verl
+        ray: look in a worker of Ray too: of the cluster of RAY_ADDRESS, or of one started here
+        run: settings of a run, as verl takes them: would it use the shape, and would that matter
+
+    """
+    if trainer != "verl":
+        raise KlipError(f"the doctor knows verl, not {trainer}: klip doctor verl")
+    return verl(ray, run)
+
+
 def healthy(checks: list[DoctorCheck]) -> bool:
     """Whether every check was made, and is good."""
     return all(check.ok for check in checks)

@@ -6,11 +6,36 @@ import ast
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from klip.errors import KlipError
+from klip.theory.probe import Probe, describe, load_loss
+from klip.theory.probe import probe as ask
 
 Loss = Callable[..., Any]
+
+
+def probe(
+    loss: str | Loss, settings: Iterable[str] = (), output: str | Path | None = None
+) -> Probe:
+    """What trust region a policy loss (to be minimised) really implements, by its gradients alone.
+
+    Args:
+        loss: a function of new and old log-probs and advantages, or where it is, as
+            "file.py:function" or "package.module:function"; TRL's is "trl:GRPOTrainer"
+        settings: "name=value" each: keyword arguments, or settings of the library it comes from
+        output: a file to draw the recovered multiplier to, .png, .svg or .pdf
+
+    """
+    name = loss if isinstance(loss, str) else describe(loss)
+    function = load_loss(loss) if isinstance(loss, str) else loss
+    probed = ask(configured(function, settings))
+    if output is not None:
+        from klip.draw.show import probe_picture, save
+
+        save(probe_picture(probed.points(), probed.match.shape, name), Path(output))
+    return probed
 
 
 def configured(loss: Loss, settings: Iterable[str] = ()) -> Loss:

@@ -8,7 +8,6 @@ from typing import Annotated
 import tyro
 
 from klip.cli.common import Json, print_json
-from klip.errors import KlipError
 from klip.runs.files import shown
 
 
@@ -27,11 +26,9 @@ def doctor(
         as_json: print one JSON object
 
     """
-    if trainer != "verl":
-        raise KlipError(f"the doctor knows verl, not {trainer}: klip doctor verl")
-    from klip.adapters.doctor import healthy, verl
+    from klip.adapters.doctor import doctor, healthy
 
-    checks = verl(ray, run)
+    checks = doctor(trainer, ray, run)
     ok = healthy(checks)
     if as_json:
         print_json({"trainer": trainer, "ok": ok, "checks": [asdict(check) for check in checks]})

@@ -54,7 +54,8 @@ def run(
     chosen = read_plan(plan).only(task, shape, seeds, steps)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
     console().print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
-    return follow(chosen.configs, keeping, workers, ray, dry_run)
+    address = None if ray is None else ray[0] if ray else "auto"
+    return follow(chosen.configs, keeping, workers, address, dry_run)
 
 
 def plans(as_json: Json = False) -> None:

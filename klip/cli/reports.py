@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-
-from klip.errors import KlipError
 
 Runs = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
 
@@ -34,32 +31,13 @@ def report(
         every: seconds between looks, when watching
 
     """
-    from klip.pages import writing
-    from klip.studies.reading import Known, read_study
+    from klip.pages.making import report
 
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
-    folder = None if page_only else figures or output.with_suffix("")
-    if watch and every <= 0:
-        raise KlipError(f"--every {every:g} must be more than 0 seconds")
-    workers = os.cpu_count() or 1
-    if watch:
-        print(f"watching {runs}; Ctrl-C ends it", flush=True)
-        known: Known = {}
-        try:
-            study = writing.watch(runs, output, every, _say, known, workers=workers)
-        except KeyboardInterrupt:
-            study = read_study(runs, known, workers)
-            writing.write_page(writing.report_of(study), output)
-            print(f"stopped watching; {output} is as the runs are now")
-            return
-    else:
-        study = read_study(runs, workers=workers)
-    written = writing.write_report(study, output, folder)
-    print(f"wrote {written[0]}")
-    for kind in dict.fromkeys(path.suffix for path in written[1:]):
-        names = ", ".join(path.stem for path in written[1:] if path.suffix == kind)
-        print(f"wrote {folder}/*{kind}: {names}")
+    page, *others = report(runs, output, figures, page_only, watch, every, _say)
+    print(f"wrote {page}")
+    for kind in dict.fromkeys(path.suffix for path in others):
+        same = [path for path in others if path.suffix == kind]
+        print(f"wrote {same[0].parent}/*{kind}: {', '.join(path.stem for path in same)}")
 
 
 def _say(text: str) -> None:
@@ -77,13 +55,9 @@ def pack(
         output: folder to write: runs.json, and a Parquet file a task
 
     """
-    from klip.studies.packing import pack
-    from klip.studies.reading import read_study
+    from klip.pages.making import pack
 
-    study = read_study(runs, workers=os.cpu_count() or 1)
-    if not study.runs:
-        raise KlipError(f"there are no runs in {runs}; `klip train` makes some")
-    made = pack(study, output)
-    for path in made.files:
+    packed = pack(runs, output)
+    for path in packed.files:
         print(f"wrote {path}")
-    print(f"{len(study.runs)} runs in {made.size / 1e6:.1f} MB")
+    print(f"{packed.runs} runs in {packed.size / 1e6:.1f} MB")

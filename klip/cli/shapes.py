@@ -62,17 +62,15 @@ def show(
         upto: largest ratio to draw
 
     """
+    from klip.draw.show import show
+
     if not names:
         raise KlipError(
             "name at least one shape, such as `klip show clip`; `klip shapes` lists all"
         )
-    from klip.draw.show import save, show
-
-    if upto <= 1:
-        raise KlipError(f"--upto {upto} leaves nothing beyond w = 1 to see: give more than 1")
-    chosen = [parse(name).initial for name in names]
-    path = output or Path("-".join(s.name for s in chosen)[:80] + ".png")
-    save(show(chosen, context=_context(context), eps=eps, ratios=(0.0, upto)), path)
+    chosen = [parse(name) for name in names]
+    path = output or Path("-".join(region.initial.name for region in chosen)[:80] + ".png")
+    show(chosen, path, _context(context), eps, upto)
     print(f"wrote {path}")
 
 
@@ -103,13 +101,9 @@ def probe(
         output: file to draw the multiplier to: png, svg or pdf
 
     """
-    from klip.adapters.stock import configured
-    from klip.draw.show import probe_picture, save
-    from klip.theory.probe import load_loss, probe
+    from klip.adapters.stock import probe
 
-    probed = probe(configured(load_loss(loss), settings))
-    if output is not None:
-        save(probe_picture(probed.points(), probed.match.shape, loss), output)
+    probed = probe(loss, settings, output)
     if as_json:
         return print_json(probed.as_dict())
     out = console()
@@ -166,9 +160,9 @@ def figures(output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("figur
         output: folder to write them to
 
     """
-    from klip.draw.geometry import write_figures
+    from klip.draw.geometry import figures
 
-    for path in write_figures(output):
+    for path in figures(output):
         print(f"wrote {path}")
 
 

@@ -36,7 +36,7 @@ def sync(
     """
     from klip.runs import sinks
 
-    look = sinks.follow if follow else sinks.sync
+    look = sinks.followed if follow else sinks.sync
     done = _shown(look(path, to, to_dir, online=online), silent=as_json)
     if as_json:
         print_json({"to": to, "runs": [_plain(each) for each in done]})

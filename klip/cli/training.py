@@ -143,24 +143,16 @@ def follow(
     jobs: Sequence[Job],
     keeping: Keeping,
     workers: int | None = None,
-    ray: Sequence[str] | None = None,
+    ray: str | None = None,
     dry_run: bool = False,
 ) -> int:
-    """Finish what is missing of some jobs before somebody's eyes; 0 if all are done, 1 if not.
-
-    `ray` is the address of a cluster, or empty for the one that this machine belongs to.
-    """
-    from klip.engine.crew import cores_for
-    from klip.engine.finish import estimate, finish, here, survey
+    """Finish what is missing of some jobs before somebody's eyes; 0 if all are done, 1 if not."""
+    from klip.engine.finish import estimate, finish, survey
     from klip.engine.live import Watch, summary
+    from klip.engine.run import site
     from klip.engine.schedule import cost
 
-    if ray is not None:
-        from klip.engine.cluster import cpus, on_ray
-
-        runner, cores, where = on_ray(ray[0] if ray else "auto"), cpus(), "of the Ray cluster"
-    else:
-        runner, cores, where = here(workers), cores_for(workers), "here"
+    runner, cores, where = site(workers, ray)
     screen, found = console(), survey(jobs, keeping)
     screen.print(escape(estimate(found, cores, where)))
     if dry_run:

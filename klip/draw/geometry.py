@@ -229,13 +229,19 @@ FIGURES: Final[dict[str, Callable[[], Figure]]] = {
 """Each figure by the stem of its file."""
 
 
-def write_figures(folder: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write all five to a folder, in each format; the paths in the order written."""
+def figures(output: str | Path = "figures", formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Draw the paper's five geometry figures; the paths in the order written.
+
+    Args:
+        output: folder to write them to
+        formats: png, svg or pdf, one or several
+
+    """
     written = []
     for stem, make in FIGURES.items():
         drawn = make()
         for suffix in formats:
-            path = Path(folder) / f"{stem}.{suffix}"
+            path = Path(output) / f"{stem}.{suffix}"
             save(drawn, path)
             written.append(path)
     return written

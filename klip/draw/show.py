@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -35,7 +36,7 @@ from klip.draw.style import (
     zero_line,
 )
 from klip.errors import KlipError
-from klip.shapes import ImportanceSampling, Shape
+from klip.shapes import ImportanceSampling, Region, Shape, parse
 
 __all__ = ["probe_picture", "save", "show"]
 
@@ -50,18 +51,42 @@ Extend = Literal["neither", "both", "min", "max"]
 
 
 def show(
-    shapes: Sequence[Shape],
+    shapes: str | Region | Sequence[str | Region],
+    output: str | Path | None = None,
     context: Mapping[str, float] | None = None,
     eps: float = 0.2,
-    ratios: tuple[float, float] = RATIOS,
+    upto: float = RATIOS[1],
 ) -> Figure:
     """One column per shape: m against w, beta against w, and beta over the (w, A) plane.
 
     Each row has one scale, so columns compare by eye. A shape that looks at more than w and A is
-    drawn at the `context` given, or else at a typical one, and the column says which. The band
-    shaded is the shape's own, or [1 - eps, 1 + eps] where it has none.
+    drawn at the `context` given, or else at a typical one, and the column says which.
+
+    Args:
+        shapes: one or several, or their spellings; a controller is drawn as it starts
+        output: a file to write as well, .png, .svg or .pdf
+        context: what to assume of the samples, such as {"age": 4}
+        eps: radius of the band that is shaded where a shape has none of its own
+        upto: largest ratio to draw
+
     """
-    given = dict(context or {})
+    if upto <= 1:
+        raise KlipError(f"upto={upto} leaves nothing beyond w = 1 to see: give more than 1")
+    given, ratios = dict(context or {}), (RATIOS[0], upto)
+    every = [shapes] if isinstance(shapes, (str, Region)) else shapes
+    chosen = [(parse(each) if isinstance(each, str) else each).initial for each in every]
+    drawn = _columns(chosen, given, eps, ratios)
+    if output is not None:
+        save(drawn, Path(output))
+    return drawn
+
+
+def _columns(
+    shapes: Sequence[Shape],
+    given: Mapping[str, float],
+    eps: float,
+    ratios: tuple[float, float],
+) -> Figure:
     _check(shapes, given, ratios)
     notes = [_notes(shape, ratios, given) for shape in shapes]
     with styled():

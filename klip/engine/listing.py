@@ -23,9 +23,9 @@ _UNREADABLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """One entry a run, in order of task, shape and seed."""
-    entries = [_entry(path) for path in run_paths(folder)]
+def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
+    """What lies in a folder: an entry for each run, in order of task, shape and seed."""
+    entries = [_entry(path) for path in run_paths(Path(folder))]
     if not entries:
         raise KlipError(f"there are no runs in {folder}; `klip train` and `klip run` make some")
     return sorted(entries, key=lambda run: (str(run["task"]), str(run["shape"]), run["seed"] or 0))

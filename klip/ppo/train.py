@@ -15,16 +15,17 @@ from klip.shapes import Region
 
 def plan(
     task: str,
-    shapes: Sequence[str | Region] = ("clip",),
+    shape: str | Region | Sequence[str | Region] = ("clip",),
     seeds: int | Iterable[int] = 5,
     **fields: Any,
 ) -> list[Config]:
     """Every shape with every seed, seeds varying fastest."""
+    shapes = [shape] if isinstance(shape, (str, Region)) else list(shape)
     chosen = range(seeds) if isinstance(seeds, int) else list(seeds)
     if not shapes or not chosen:
         raise KlipError("nothing to train: give at least one shape and one seed")
     configs = [
-        config(task, shape=str(shape), seed=seed, **fields) for shape in shapes for seed in chosen
+        config(task, shape=str(each), seed=seed, **fields) for each in shapes for seed in chosen
     ]
     if len({c.id for c in configs}) < len(configs):
         raise KlipError("the same run is named twice: give each shape and seed once")
@@ -33,7 +34,7 @@ def plan(
 
 def train(
     task: str,
-    shapes: Sequence[str | Region] = ("clip",),
+    shape: str | Region | Sequence[str | Region] = ("clip",),
     seeds: int | Iterable[int] = 5,
     *,
     workers: int | None = None,
@@ -48,7 +49,7 @@ def train(
 
     Args:
         task: Gymnasium id
-        shapes: trust regions or controllers, or their spellings
+        shape: trust regions or controllers, or their spellings; one, or several
         seeds: how many, from 0, or which
         workers: how many processes; as many as there are cores unless given
         out: folder for the runs; one that is there goes on where it stopped, and is not repeated
@@ -60,4 +61,4 @@ def train(
 
     """
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
-    return finish(survey(plan(task, shapes, seeds, **fields), keeping), here(workers), progress)
+    return finish(survey(plan(task, shape, seeds, **fields), keeping), here(workers), progress)

@@ -163,8 +163,26 @@ def missing(extra: str, error: ImportError) -> KlipError:
     return KlipError(f'--to {extra} needs `pip install "klip[{extra}]"` ({error})')
 
 
-def sync(path: Path, to: str, folder: Path | None = None, *, online: bool = False) -> list[Synced]:
-    """Bring a sink up to date with a run, or with every run below a folder."""
+def sync(
+    path: str | Path,
+    to: str,
+    to_dir: str | Path | None = None,
+    follow: bool = False,
+    online: bool = False,
+) -> list[Synced]:
+    """Bring TensorBoard or W&B up to date with runs; what became of each run.
+
+    Args:
+        path: a run, or a folder: every run below it
+        to: tensorboard or wandb, each an extra of Klip
+        to_dir: folder to write to; a folder beside the runs' unless given
+        follow: go on until nobody trains these runs any more, or until Ctrl-C
+        online: send to the W&B account of this machine, instead of keeping it in files
+
+    """
+    path, folder = Path(path), None if to_dir is None else Path(to_dir)
+    if follow:
+        return list(followed(path, to, folder, online=online))
     with open_sink(to, online=online) as sink:
         paths = run_paths(path)
         if not paths:
@@ -173,7 +191,7 @@ def sync(path: Path, to: str, folder: Path | None = None, *, online: bool = Fals
         return [_sync_one(sink, run, to, folder, taken) for run in paths]
 
 
-def follow(
+def followed(
     path: Path,
     to: str,
     folder: Path | None = None,

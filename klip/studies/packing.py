@@ -45,6 +45,8 @@ class Packed:
     files: tuple[Path, ...]
     size: int
     """In bytes."""
+    runs: int
+    """How many there are in the study."""
 
 
 def is_packed(folder: Path) -> bool:
@@ -77,7 +79,8 @@ def pack(study: Study, folder: Path) -> Packed:
     if is_tokens(study):
         write_whole(folder / SAMPLES, _samples(study))
         written.append(folder / SAMPLES)
-    return Packed(tuple(written), sum(path.stat().st_size for path in written))
+    size = sum(path.stat().st_size for path in written)
+    return Packed(tuple(written), size, len(study.runs))
 
 
 def unpack(folder: Path) -> Study:

@@ -17,8 +17,10 @@ from klip.shapes import (
     Clip,
     Context,
     ImportanceSampling,
+    Region,
     Shape,
     derivative,
+    parse,
     with_numbers,
 )
 from klip.theory.partition import edges_of, split
@@ -116,15 +118,21 @@ class Profile:
         return dataclasses.asdict(self)
 
 
-def profile(subject: Shape | Pull, context: Mapping[str, Any] | None = None) -> Profile:
+def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = None) -> Profile:
     """The properties of a shape, or of any pull m(log_ratio, advantage).
+
+    Args:
+        subject: a shape or its spelling, a controller (as it starts), or a pull
+        context: what to assume of the samples, such as {"age": 4}
 
     >>> clip = profile(Clip())
     >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]
     ('exact', True, 1.2, 1.2)
+
     """
-    shape = subject if isinstance(subject, Shape) else None
-    pull = pull_of(subject, context) if isinstance(subject, Shape) else subject
+    region = parse(subject) if isinstance(subject, str) else subject
+    shape = region.initial if isinstance(region, Region) else None
+    pull = region if not isinstance(region, Region) else pull_of(region.initial, context)
     breaks = {a: jumps(pull, a, NEAR, FAR) for a in SIGNS}
     bends = {a: _kinks(pull, a, breaks[a]) for a in SIGNS}
     edges = [x for a in SIGNS for x, _ in breaks[a]] + [x for a in SIGNS for x in bends[a]]

@@ -15,7 +15,7 @@ import pytest
 from klip.cli import main
 from klip.runs import RunFolder, sinks
 from klip.runs.files import DiskTrouble
-from klip.runs.sinks import STATE, follow, sync
+from klip.runs.sinks import STATE, followed, sync
 from tests.runs.synced import (
     config_of,
     events_of,
@@ -252,7 +252,7 @@ class TestTensorBoard:
 
         thread = threading.Thread(target=trains)
         thread.start()
-        steps = list(follow(out, "tensorboard", every=0.04))
+        steps = list(followed(out, "tensorboard", every=0.04))
         thread.join()
         for seed in (0, 1):
             mine = [each for each in steps if each.run == path_of(out, seed)]
@@ -270,7 +270,7 @@ class TestTensorBoard:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(sinks.time, "sleep", interrupted)
-        steps = list(follow(tmp_path / "runs", "tensorboard"))
+        steps = list(followed(tmp_path / "runs", "tensorboard"))
         folder.close()
         assert [each.rows for each in steps] == [1, 2]
 

@@ -1,0 +1,103 @@
+"""`klip.run` and `klip.resume`: a plan, or what a folder holds, to its end with one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from klip.engine.advance import CHECKPOINT_EVERY, Keeping
+from klip.engine.crew import cores_for
+from klip.engine.finish import Listener, Result, Runner, finish, here, survey
+from klip.engine.plan import Plan, read_plan
+from klip.engine.resume import read_jobs
+from klip.errors import KlipError
+
+
+class Site(NamedTuple):
+    """Where jobs run."""
+
+    runner: Runner
+    cores: int
+    words: str
+    """as in "on 2 cores here" """
+
+
+def site(workers: int | None = None, ray: str | None = None) -> Site:
+    """This machine with so many processes, or the Ray cluster at an address.
+
+    Args:
+        workers: how many processes here; as many as there are cores unless given
+        ray: address of a cluster; "auto" is the one that this machine belongs to
+
+    """
+    if ray is None:
+        return Site(here(workers), cores_for(workers), "here")
+    if workers is not None:
+        raise KlipError("workers is for this machine and ray for a cluster: give one of them")
+    from klip.engine.cluster import cpus, on_ray
+
+    return Site(on_ray(ray), cpus(), "of the Ray cluster")
+
+
+def run(
+    plan: str | Path | Plan,
+    task: Sequence[str] = (),
+    shape: Sequence[str] = (),
+    seeds: int | None = None,
+    steps: int | None = None,
+    out: str | Path = "runs",
+    workers: int | None = None,
+    ray: str | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    accept_changes: bool = False,
+    start_over: bool = False,
+    progress: Listener = lambda news: None,
+) -> list[Result]:
+    """Finish what is missing of a plan; how each of its runs stands then, and where it lies.
+
+    Args:
+        plan: a plan, the name of a shipped one, or the path of a TOML file
+        task: only these tasks
+        shape: only these shapes, or these arms of a token plan
+        seeds: only the first so many seeds
+        steps: so many steps, of an environment or completions, instead of the plan's
+        out: folder for the runs; on a cluster one that all machines see
+        workers: how many processes here; as many as there are cores unless given
+        ray: address of a Ray cluster to train on; "auto" is the one this machine belongs to
+        checkpoint_every: seconds between checkpoints
+        accept_changes: go on with runs begun under other versions or on another processor
+        start_over: begin runs again whose checkpoints are all damaged
+        progress: hears of every iteration of every run, by its id
+
+    """
+    chosen = plan if isinstance(plan, Plan) else read_plan(plan)
+    keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
+    jobs = chosen.only(task, shape, seeds, steps).configs
+    return finish(survey(jobs, keeping), site(workers, ray).runner, progress)
+
+
+def resume(
+    runs: str | Path = "runs",
+    workers: int | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    accept_changes: bool = False,
+    start_over: bool = False,
+    run_code: bool = False,
+    progress: Listener = lambda news: None,
+) -> list[Result]:
+    """Go on with every run in a folder that has not ended; how each stands then.
+
+    Args:
+        runs: folder that `klip.train` or `klip.run` wrote, or one run in it
+        workers: how many processes; as many as there are cores unless given
+        checkpoint_every: seconds between checkpoints
+        accept_changes: go on though versions or processor changed; recorded in the run
+        start_over: begin runs again whose checkpoints are all damaged
+        run_code: go on with runs whose shape or task is somebody's Python code
+        progress: hears of every iteration of every run, by its id
+
+    """
+    out, jobs = read_jobs(Path(runs), run_code)
+    keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
+    return finish(survey(jobs, keeping), here(workers), progress)

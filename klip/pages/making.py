@@ -1,0 +1,84 @@
+"""`klip.report` and `klip.pack`: from a folder of runs to what one looks at, and to what one keeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from klip.errors import KlipError
+from klip.pages import writing
+from klip.studies import packing
+from klip.studies.packing import Packed
+from klip.studies.reading import Known, read_study
+from klip.studies.study import Study
+
+
+def report(
+    runs: str | Path = "runs",
+    output: str | Path = "report.html",
+    figures: str | Path | None = None,
+    page_only: bool = False,
+    watch: bool = False,
+    every: float = 10.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Path]:
+    """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
+
+    Runs of PPO and of token experiments are told apart by their configs. The paths of what was
+    written come back, the page's first.
+
+    Args:
+        runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote
+        output: the page; it needs nothing beside it, and no network
+        figures: folder for tables and figures; named as the page, without its suffix, unless given
+        page_only: write the page alone
+        watch: keep the page fresh while runs go on; tables and figures come when all have ended
+        every: seconds between looks, when watching
+        say: hears what is going on, a line each
+
+    """
+    runs, output = Path(runs), Path(output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
+    if watch and every <= 0:
+        raise KlipError(f"--every {every:g} must be more than 0 seconds")
+    if not watch:
+        return _written(_read(runs), output, figures, page_only)
+    say(f"watching {runs}; Ctrl-C ends it")
+    known: Known = {}
+    try:
+        study = writing.watch(runs, output, every, say, known, workers=_processes())
+    except KeyboardInterrupt:
+        study = read_study(runs, known, _processes())
+        page = writing.write_page(writing.report_of(study), output)
+        say(f"stopped watching; {output} is as the runs are now")
+        return [page]
+    return _written(study, output, figures, page_only)
+
+
+def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
+    """Put the metrics of all runs into a few small files, from which reports can be made.
+
+    Args:
+        runs: folder that `klip.train` or `klip.run` wrote
+        output: folder to write: runs.json, and a Parquet file a task
+
+    """
+    study = _read(Path(runs))
+    if not study.runs:
+        raise KlipError(f"there are no runs in {runs}; `klip train` makes some")
+    return packing.pack(study, Path(output))
+
+
+def _written(study: Study, output: Path, figures: str | Path | None, page_only: bool) -> list[Path]:
+    beside = output.with_suffix("") if figures is None else Path(figures)
+    return writing.write_report(study, output, None if page_only else beside)
+
+
+def _read(runs: Path) -> Study:
+    return read_study(runs, workers=_processes())
+
+
+def _processes() -> int:
+    return os.cpu_count() or 1
