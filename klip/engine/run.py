@@ -24,7 +24,7 @@ class Site(NamedTuple):
 
 
 def site(workers: int | None = None, ray: str | None = None) -> Site:
-    """This machine with so many processes, or the Ray cluster at an address.
+    """Where to run: here, with so many processes, or on the Ray cluster at an address.
 
     Args:
         workers: how many processes here; as many as there are cores unless given

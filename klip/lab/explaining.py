@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from klip.lab.addition import decode
-from klip.lab.samples import PARTS, Sample
+from klip.runs.completions import PARTS, Completion
 from klip.tokens import Diagnostics
 
 GROUPS, OF_EACH = 2, 2
@@ -14,7 +14,7 @@ GROUPS, OF_EACH = 2, 2
 
 def explained(
     prompts: Tensor, completions: Tensor, diagnostics: Diagnostics, age: Tensor, group: int
-) -> list[Sample]:
+) -> list[Completion]:
     """The first right and wrong completions of the first prompts that have both."""
     observed, advantage = diagnostics.observed, diagnostics.advantage.flatten()
     chosen: list[list[int]] = []
@@ -28,7 +28,7 @@ def explained(
     for i in (row for rows in chosen[:GROUPS] for row in rows):
         active = diagnostics.active[i]
         samples.append(
-            Sample(
+            Completion(
                 decode(prompts[i].tolist()),
                 decode(completions[i][active].tolist()),
                 int(age[i]),

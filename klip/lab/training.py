@@ -24,7 +24,7 @@ from klip.lab.config import TokenConfig
 from klip.lab.counting import Tally
 from klip.lab.explaining import explained
 from klip.lab.model import generate, mask_of, score
-from klip.lab.samples import Sample
+from klip.runs.completions import Completion
 from klip.lab.warmup import (
     arrays_of,
     build,
@@ -87,7 +87,7 @@ class TokenRun:
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=c.learning_rate)
         self.buffer: list[Completions] = []
         self.iteration = 0
-        self.samples: list[Sample] = []
+        self.samples: list[Completion] = []
 
     def iterate(self, stop: Callable[[], bool] = lambda: False) -> Row:
         """One iteration; its row of metrics.
@@ -190,7 +190,7 @@ class TokenRun:
         age = ages(part.version, self.iteration)
         return token_context(log_prob, part.old_log_prob, position=position, length=length, age=age)
 
-    def _explain(self, batch: Completions) -> list[Sample]:
+    def _explain(self, batch: Completions) -> list[Completion]:
         """A few of the completions just learned from, token by token."""
         with torch.no_grad():
             diagnostics = self._loss(batch, self._seen(batch)).diagnostics
@@ -210,7 +210,7 @@ class TokenRun:
         arrays = arrays_of(self.model, self.optimiser)
         for place, batch in enumerate(self.buffer):
             arrays |= {f"buffer/{place}/{k}": v.numpy() for k, v in batch._asdict().items()}
-        arrays["samples"] = np.frombuffer(Sample.to_json(self.samples), np.uint8)
+        arrays["samples"] = np.frombuffer(Completion.to_json(self.samples), np.uint8)
         return arrays
 
     def restore(self, iteration: int, arrays: State) -> None:
@@ -222,7 +222,7 @@ class TokenRun:
                 Completions(*(torch.from_numpy(arrays[f"buffer/{k}/{f}"].copy()) for f in fields))
                 for k in range(places)
             ]
-            self.samples = Sample.from_json(arrays["samples"].tobytes())
+            self.samples = Completion.from_json(arrays["samples"].tobytes())
         except (KeyError, ValueError, RuntimeError) as error:
             raise KlipError(f"its checkpoint is of another version of Klip: {error}") from None
         self.iteration = iteration

@@ -1,4 +1,4 @@
-"""`klip.report` and `klip.pack`: from a folder of runs to what one looks at, and to what one keeps."""
+"""`klip.report` and `klip.pack`: from a folder of runs to what one looks at, and what one keeps."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from klip.draw.arms import arm_looks
 from klip.draw.panel import Picture
-from klip.lab.samples import PARTS, Sample
+from klip.runs.completions import PARTS, Completion
 from klip.pages.template import page
 from klip.pages.words import around_zero, marks, percent, reach, span, verdict
 from klip.studies.arms import ArmFindings, GroupFindings, TokenFindings, shown_runs, start
@@ -129,7 +129,7 @@ def _rows(rows: Sequence[ArmFindings]) -> list[dict[str, Any]]:
     ]
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: Completion) -> dict[str, Any]:
     tokens = []
     for text, letter, w, m in zip(sample.text, sample.part, sample.ratio, sample.pull, strict=True):
         part = PARTS[letter]

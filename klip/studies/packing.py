@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from klip.errors import KlipError
-from klip.lab.samples import Sample
+from klip.runs.completions import Completion
 from klip.runs.checkpoint import config_id, known_config
 from klip.runs.files import disk, write_whole
 from klip.runs.store import slug
@@ -115,13 +115,13 @@ def _samples(study: Study) -> bytes:
     return (json.dumps(about, indent=1) + "\n").encode()
 
 
-def _read_samples(folder: Path) -> dict[str, tuple[Sample, ...]]:
+def _read_samples(folder: Path) -> dict[str, tuple[Completion, ...]]:
     about = json.loads((folder / SAMPLES).read_bytes())
     text = about["samples"]
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     if about["format"] != SAMPLES_FORMAT or sha256 != about["sha256"]:
         raise ValueError(f"{SAMPLES} is not what its checksum says")
-    return {str(run): tuple(map(Sample.read, kept)) for run, kept in json.loads(text).items()}
+    return {str(run): tuple(map(Completion.read, kept)) for run, kept in json.loads(text).items()}
 
 
 def _file_name(task: str, taken: dict[str, str]) -> str:

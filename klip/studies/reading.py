@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from klip.errors import KlipError
-from klip.lab.samples import Sample
+from klip.runs.completions import Completion
 from klip.runs import Record, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST
 from klip.studies.packing import is_packed, unpack
@@ -85,7 +85,7 @@ def _read(path: Path, folder: Path) -> Run | str:
     try:
         record = read_run(path)
         kept = record.arrays.get("samples") if record.arrays else None
-        samples = () if kept is None else tuple(Sample.from_json(kept.tobytes()))
+        samples = () if kept is None else tuple(Completion.from_json(kept.tobytes()))
     except KlipError as error:
         return _relative(str(error), folder)
     inside = path.relative_to(folder).as_posix()

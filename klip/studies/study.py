@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from klip.engine.job import iterations_of
 from klip.errors import KlipError
-from klip.lab.samples import Sample
+from klip.runs.completions import Completion
 from klip.runs import final_return
 from klip.shapes import Region, parse
 from klip.studies.published import PAPER, default_settings, settings_differ
@@ -49,7 +49,7 @@ class Run:
     digest: str
     """Of all arrays and metrics: equal where two runs trained to the same bytes."""
     metrics: Mapping[str, Column] = field(repr=False)
-    samples: tuple[Sample, ...] = field(default=(), repr=False)
+    samples: tuple[Completion, ...] = field(default=(), repr=False)
     """Completions that a token run kept to be looked at."""
 
     @property

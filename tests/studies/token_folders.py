@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from klip.lab.samples import Sample
+from klip.runs.completions import Completion
 from klip.runs import RunFolder, config_id, folder_of
 
 ARMS = (
@@ -51,8 +51,8 @@ def rows(config):
 
 
 SAMPLES = (
-    Sample("4+5=", "4+5=9#9$", 0, 1.0, (1.3,) * 8, (0.0,) * 8, "kiiiiiip"),
-    Sample("4+5=", "4+5=8#8$", 0, -1.0, (0.9,) * 8, (-0.9,) * 8, "iiiiiiii"),
+    Completion("4+5=", "4+5=9#9$", 0, 1.0, (1.3,) * 8, (0.0,) * 8, "kiiiiiip"),
+    Completion("4+5=", "4+5=8#8$", 0, -1.0, (0.9,) * 8, (-0.9,) * 8, "iiiiiiii"),
 )
 
 
@@ -62,7 +62,7 @@ def make_token_run(out, config, status="done"):
     folder = RunFolder(path, config)
     for row in rows(config):
         folder.append(row)
-    samples = np.frombuffer(Sample.to_json(SAMPLES), np.uint8)
+    samples = np.frombuffer(Completion.to_json(SAMPLES), np.uint8)
     folder.save(ITERATIONS, {"w": np.full(3, config["seed"]), "samples": samples}, status)
     folder.close()
     return folder.path
