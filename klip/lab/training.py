@@ -100,7 +100,7 @@ class TokenRun:
         c, number = self.config, self.iteration
         row: Row = {"iteration": number + 1, "step": (number + 1) * c.batch}
         start = self._held_out(number, 1) if number == 0 else (None, None)
-        fresh, told = self._sample()
+        fresh, about = self._sample()
         self.buffer = [*self.buffer, fresh][-(c.replay + 1) :]
         batch = self._drawn()
         try:
@@ -117,7 +117,7 @@ class TokenRun:
             self._held_out(self.iteration, c.final_samples if last else 1) if due else (None, None)
         )
         return {
-            **row, **told, **tally.metrics(c.replay), "held_out": sampled, "greedy": greedy,
+            **row, **about, **tally.metrics(c.replay), "held_out": sampled, "greedy": greedy,
             "start_held_out": start[0], "start_greedy": start[1],
         }  # fmt: skip
 
@@ -128,23 +128,23 @@ class TokenRun:
         c, number, digits = self.config, self.iteration, self.config.warmup.digits
         pairs = problems(stream(c.seed, "prompts", number), c.prompts, digits)
         pairs = pairs.repeat(c.completions, axis=0)
-        asked = encoded(pairs)
+        prompts = encoded(pairs)
         shape = (completion_length(digits), c.batch)
         dice = stream(c.seed, "sampling", number).random(shape, np.float32)
-        made = generate(self.model, asked, dice)
+        completions = generate(self.model, prompts, dice)
         with torch.no_grad():
-            said = score(self.model, asked, made)
-        reward = torch.from_numpy(rewards(pairs, made, digits))
+            scored = score(self.model, prompts, completions)
+        reward = torch.from_numpy(rewards(pairs, completions, digits))
         group = torch.arange(c.prompts).repeat_interleave(c.completions)
-        advantage, mask = grpo(reward, group), mask_of(made)
-        told = {
+        advantage, mask = grpo(reward, group), mask_of(completions)
+        about = {
             "return_mean": float(reward.mean()),
-            "entropy": float(said.entropy[mask].mean()),
+            "entropy": float(scored.entropy[mask].mean()),
             "length": float(mask.sum(-1).float().mean()),
             "silent": float((advantage.view(c.prompts, -1) == 0).all(-1).float().mean()),
         }
         version = torch.full((c.batch,), number)
-        return Completions(asked, made, said.log_prob, advantage, version), told
+        return Completions(prompts, completions, scored.log_prob, advantage, version), about
 
     def _drawn(self) -> Completions:
         """As many groups as were sampled, each from any of the iterations still remembered."""
@@ -158,13 +158,13 @@ class TokenRun:
         return whole.rows(rows.flatten())
 
     def _learn(self, batch: Completions, stop: Callable[[], bool]) -> Tally:
-        c, tally, seen = self.config, Tally(self.config.replay), self._seen(batch)
+        c, tally, masks = self.config, Tally(self.config.replay), self._masks(batch)
         for epoch in range(c.epochs):
             order = stream(c.seed, "order", self.iteration, epoch).permutation(c.batch)
             for index in torch.from_numpy(order).chunk(c.minibatches):
                 if stop():
                     raise Stopped
-                part, own = batch.rows(index), Masks(*(mask[index] for mask in seen))
+                part, own = batch.rows(index), Masks(*(mask[index] for mask in masks))
                 loss, diagnostics = self._loss(part, own)
                 self.optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -174,26 +174,26 @@ class TokenRun:
                 tally.add(diagnostics, own.answer)
         return tally
 
-    def _seen(self, batch: Completions) -> Masks:
+    def _masks(self, batch: Completions) -> Masks:
         mask = mask_of(batch.completion)
         return Masks(mask, after_marker(batch.completion, mask, [(MARKER,)]).mask)
 
-    def _loss(self, part: Completions, seen: Masks) -> TokenLoss:
-        said = score(self.model, part.prompt, part.completion)
-        context = self._context(part, seen, said.log_prob)
+    def _loss(self, part: Completions, masks: Masks) -> TokenLoss:
+        scored = score(self.model, part.prompt, part.completion)
+        context = self._context(part, masks, scored.log_prob)
         return token_loss(
-            said.log_prob, part.old_log_prob, part.advantage, seen.mask, self.shape, context
+            scored.log_prob, part.old_log_prob, part.advantage, masks.mask, self.shape, context
         )
 
-    def _context(self, part: Completions, seen: Masks, log_prob: Tensor) -> Context:
-        position, length = part_position(seen.answer)
+    def _context(self, part: Completions, masks: Masks, log_prob: Tensor) -> Context:
+        position, length = part_position(masks.answer)
         age = ages(part.version, self.iteration)
         return token_context(log_prob, part.old_log_prob, position=position, length=length, age=age)
 
     def _explain(self, batch: Completions) -> list[Completion]:
         """A few of the completions just learned from, token by token."""
         with torch.no_grad():
-            diagnostics = self._loss(batch, self._seen(batch)).diagnostics
+            diagnostics = self._loss(batch, self._masks(batch)).diagnostics
         assert diagnostics is not None
         age = self.iteration - batch.version
         return explained(batch.prompt, batch.completion, diagnostics, age, self.config.completions)

@@ -130,8 +130,8 @@ def rewards(
 ) -> NDArray[np.float32]:
     """1 for each completion that is right, 0 for the others."""
     texts = (decode(row).partition("_")[0] for row in completions.tolist())
-    told = zip(pairs.tolist(), texts, strict=True)
-    return np.array([is_right(a, b, digits, text) for (a, b), text in told], np.float32)
+    answered = zip(pairs.tolist(), texts, strict=True)
+    return np.array([is_right(a, b, digits, text) for (a, b), text in answered], np.float32)
 
 
 def held_out_accuracy(model: Model, w: Warmup, prompts: int, samples: int, place: int) -> float:
@@ -140,10 +140,9 @@ def held_out_accuracy(model: Model, w: Warmup, prompts: int, samples: int, place
     The prompts and the dice are the same for every run: those of a place differ from another's.
     """
     pairs = problems(stream(0, "held out"), prompts, w.digits, held_out=True)
-    asked, length = encoded(pairs), completion_length(w.digits)
-    found = []
+    length, shares = completion_length(w.digits), []
     for k in range(max(samples, 1)):
         dice = stream(0, "evaluation", place, k).random((length, prompts), np.float32)
-        made = generate(model, asked, dice if samples else None)
-        found.append(rewards(pairs, made, w.digits).mean())
-    return float(np.mean(found))
+        completions = generate(model, encoded(pairs), dice if samples else None)
+        shares.append(rewards(pairs, completions, w.digits).mean())
+    return float(np.mean(shares))
