@@ -89,3 +89,18 @@ def make_pooled(out):
     make_study(out, ["Ant-v4"], POOLED_SHAPES[:2], 2, **small())
     make_study(out, ["Walker2d-v4"], POOLED_SHAPES[1:], 3, **small())
     return out
+
+
+def same(a, b):
+    """Whether two studies are the same in every bit."""
+    assert len(a.runs) == len(b.runs)
+    assert a.trouble == b.trouble
+    for x, y in zip(a.runs, b.runs, strict=True):
+        for name in ("path", "id", "config", "status", "reason", "history", "notes", "digest"):
+            assert getattr(x, name) == getattr(y, name)
+        assert [dict(m) for m in x.machines] == [dict(m) for m in y.machines]
+        assert x.metrics.keys() == y.metrics.keys()
+        for name, column in x.metrics.items():
+            assert column.shape == y.metrics[name].shape
+            assert column.tobytes() == y.metrics[name].tobytes()
+    return True

@@ -1,0 +1,74 @@
+"""Packing: to the last bit, small, and damage is noticed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from klip.errors import KlipError
+from klip.studies.packing import pack, unpack
+from klip.studies.reading import read_study
+from klip.studies.study import Study
+from tests.studies.folders import config, make_run, make_study, same, small
+
+
+def unpacked(study, folder):
+    pack(study, folder)
+    return read_study(folder)
+
+
+def test_packed_to_the_last_bit(tmp_path):
+    make_study(tmp_path / "runs", ["CartPole-v1", "a/b", "a b", "Ünï"], seeds=2, **small())
+    make_run(tmp_path / "runs", config(seed=7, **small()), without=("kill", "beta"))
+    make_run(tmp_path / "runs", config(task="empty", **small()), 0, "running")
+    study = read_study(tmp_path / "runs")
+    assert same(study, unpacked(study, tmp_path / "packed"))
+    first = {p.name: p.read_bytes() for p in (tmp_path / "packed").iterdir()}
+    assert {"runs.json", "CartPole-v1.parquet", "a_b.parquet", "a_b-2.parquet"} <= first.keys()
+    pack(study, tmp_path / "packed")
+    assert first == {p.name: p.read_bytes() for p in (tmp_path / "packed").iterdir()}
+
+
+def test_awkward_numbers_are_packed(tmp_path):
+    study = read_study(make_study(tmp_path / "runs", seeds=1, **small()))
+    run = study.runs[0]
+    odd = np.array([0.1, -0.0, 5e-324, 1.7976931348623157e308, np.nan] * 4)
+    run.metrics["odd"] = odd
+    assert unpacked(study, tmp_path / "packed").runs[0].metrics["odd"].tobytes() == odd.tobytes()
+
+
+def test_an_empty_study_is_packed(tmp_path):
+    pack(Study(()), tmp_path / "packed")
+    assert unpack(tmp_path / "packed").runs == ()
+
+
+@pytest.mark.parametrize("damage", ["flip", "gone", "json", "path", "id", "format"])
+def test_a_damaged_pack_is_noticed(tmp_path, damage):
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    metrics, index = tmp_path / "packed/CartPole-v1.parquet", tmp_path / "packed/runs.json"
+    text = index.read_text()
+    if damage == "flip":
+        data = bytearray(metrics.read_bytes())
+        data[len(data) // 2] ^= 1
+        metrics.write_bytes(data)
+    elif damage == "gone":
+        metrics.unlink()
+    elif damage == "json":
+        index.write_text(text[: len(text) // 2])
+    elif damage == "path":
+        index.write_text(text.replace('"CartPole-v1.parquet"', '"../packed/CartPole-v1.parquet"'))
+    elif damage == "id":
+        index.write_text(text.replace('"seed": 0', '"seed": 1'))
+    else:
+        about = json.loads(text)
+        about["format"] = "klip study 99"
+        index.write_text(json.dumps(about))
+    with pytest.raises(KlipError, match="packed") as error:
+        read_study(tmp_path / "packed")
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_of_something_else_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(KlipError, match="not empty"):
+        pack(Study(()), tmp_path)
