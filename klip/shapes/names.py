@@ -43,7 +43,7 @@ def catalogue() -> dict[str, type[Shape]]: ...
 @overload
 def catalogue(kind: type[V]) -> dict[str, type[V]]: ...
 def catalogue(kind: type[Any] = Shape) -> dict[str, type[Any]]:
-    """Every shipped class of a kind, by name, in the catalogue's order."""
+    """Every shipped class of a kind (Shape, Controller, Gate, ...), by name, in catalogue order."""
     concrete = [cls for cls in _descendants(kind) if not cls.abstract]
     shipped = [cls for cls in concrete if cls.__module__.startswith("klip.shapes.")]
     return {cls.name: cls for cls in sorted(shipped, key=_order)}

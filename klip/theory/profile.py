@@ -119,6 +119,9 @@ class Profile:
 def profile(subject: Shape | Pull, context: Mapping[str, Any] | None = None) -> Profile:
     """The properties of a shape, or of any pull m(log_ratio, advantage).
 
+    `context` gives numbers for context fields by name, such as `{"age": 4.0}`; fields that the
+    shape needs and that are not given are at typical values.
+
     >>> clip = profile(Clip())
     >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]
     ('exact', True, 1.2, 1.2)
