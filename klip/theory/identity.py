@@ -103,7 +103,8 @@ def verify(
 ) -> Certificate:
     """Try both theorems on `samples` samples, and on a quarter as many through each network.
 
-    `minibatches` are the sizes over which whole minibatch gradients are compared too.
+    `claim` is what is tried, the paper's by default; `seed` draws the samples; `minibatches` are
+    the sizes over which whole minibatch gradients are compared too.
     """
     claim = claim or Claim()
     log_ratio, advantage = draw(samples, seed)

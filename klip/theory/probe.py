@@ -111,7 +111,8 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
 
     The loss is called as `loss_fn(new_log_probs, old_log_probs, advantages)`, and with a mask if
     it takes one, on tensors `[N]` or `[B, T]`; its first output counts. Parameters whose names say
-    that the old log-probabilities come first are believed.
+    that the old log-probabilities come first are believed. `framework` is "torch", "jax" or "auto",
+    which looks at what the loss uses.
 
     >>> def ppo_loss(new, old, advantages):
     ...     ratio = jnp.exp(new - old)

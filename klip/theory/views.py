@@ -74,6 +74,7 @@ def reference_context(
 
     The state's KL is taken as (log w)^2 / 2, what the ratio alone suggests; an old probability of
     1/2; a fresh sample; the middle of a sequence; a sampler and a reference that agree with us.
+    `overrides` are numbers or arrays for fields by name, in place of these.
     """
     plausible: dict[str, Any] = {
         "old_log_prob": np.log(0.5),
@@ -164,7 +165,8 @@ def objective_value(
     """J(w, A) = A + the integral of m over log w: the objective that has this gradient.
 
     Any function of one variable has an integral, so every shape has an objective. For PPO-Clip
-    it is the `min`.
+    it is the `min`. Log-ratios and advantages are arrays that broadcast to one another, and the
+    result has their common shape; `context` is as in `reference_context`.
 
     >>> from klip.shapes import Clip
     >>> objective_value(Clip(), np.log([1.1, 1.5]), np.array([1.0, 1.0])).round(6)
@@ -178,6 +180,8 @@ def drift(
     shape: Shape, log_ratio: Floats, advantage: Floats, context: Mapping[str, Any] | None = None
 ) -> Floats:
     """D(w, A) = wA - J: what the shape takes off the unconstrained surrogate.
+
+    The arguments are those of `objective_value`.
 
     >>> from klip.shapes import Clip
     >>> drift(Clip(), np.log([1.1, 1.5]), np.array([1.0, 1.0])).round(6) + 0.0
@@ -204,8 +208,8 @@ def _by_advantage(
 def equilibrium(subject: Shape | Pull, advantage: float) -> Equilibrium:
     """w*: the first ratio, on the side that the advantage pushes to, at which the pull is gone.
 
-    "decays" if the pull only fades away, "none" if it does not even do that. On the lower side
-    the pull is measured by m/w, since w itself goes to 0 there.
+    It is "decays" if the pull only fades away, "none" if it does not even do that. On the lower
+    side the pull is measured by m/w, since w itself goes to 0 there. `advantage` must not be 0.
 
     >>> from klip.shapes import Clip, KLReverseK3, ImportanceSampling
     >>> [equilibrium(s, 1.0) for s in (Clip(), KLReverseK3(), ImportanceSampling())]
