@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from klip.errors import KlipError
+from klip.theory import diagnostics
 
-PARTS = {"i": "in", "k": "kill", "p": "pass"}
+PARTS = {name[0]: name for name in diagnostics.PARTS}
+"""The sets of the partition by the letter that is kept for each token."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Sample:
     pull: tuple[float, ...]
     """m of each token"""
     part: str
-    """i, k or p for each token: in, kill, pass"""
+    """i, k or p for each token: inside, kill, pass"""
 
     @staticmethod
     def to_json(samples: Sequence[Sample]) -> bytes:
