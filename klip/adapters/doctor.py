@@ -234,7 +234,7 @@ def _last_line(error: BaseException) -> str:
 
 def _fresh_process(run: Sequence[str]) -> list[DoctorCheck]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "found.json"
+        path = Path(folder) / "checks.json"
         command = [sys.executable, "-m", "klip.adapters.doctor", str(path), *run]
         try:
             done = subprocess.run(
@@ -245,8 +245,8 @@ def _fresh_process(run: Sequence[str]) -> list[DoctorCheck]:
             return [DoctorCheck("process", False, silent)]
         if done.returncode or not path.exists():
             last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-            said = f"a fresh process ended with {done.returncode}: {last}"
-            return [DoctorCheck("process", False, said)]
+            ended = f"a fresh process ended with {done.returncode}: {last}"
+            return [DoctorCheck("process", False, ended)]
         return [DoctorCheck(**check) for check in json.loads(path.read_text(encoding="utf-8"))]
 
 

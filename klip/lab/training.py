@@ -24,7 +24,6 @@ from klip.lab.config import TokenConfig
 from klip.lab.counting import Tally
 from klip.lab.explaining import explained
 from klip.lab.model import generate, mask_of, score
-from klip.runs.completions import Completion
 from klip.lab.warmup import (
     arrays_of,
     build,
@@ -36,6 +35,7 @@ from klip.lab.warmup import (
     set_weights,
 )
 from klip.ppo.random import stream
+from klip.runs.completions import Completion
 from klip.shapes import Context, parse
 from klip.tokens import (
     TokenLoss,

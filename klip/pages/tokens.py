@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from klip.draw.arms import arm_looks
 from klip.draw.panel import Picture
-from klip.runs.completions import PARTS, Completion
 from klip.pages.template import page
 from klip.pages.words import around_zero, marks, percent, reach, span, verdict
+from klip.runs.completions import PARTS, Completion
 from klip.studies.arms import ArmFindings, GroupFindings, TokenFindings, shown_runs, start
 from klip.studies.study import Run, plain
 

@@ -34,7 +34,7 @@ class Trained(NamedTuple):
     m: Array
     kl: Array  # closed form, of its state
     entropy: Array  # of the policy at its state
-    bottom: Array  # of the band, by which it is told apart
+    bottom: Array  # of the band that divides samples into sets
     top: Array
 
 

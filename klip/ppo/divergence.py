@@ -75,10 +75,10 @@ def diagnosis(
     trouble = TROUBLES[int(outcome.trouble)]
     what = f"the {trouble}" if int(outcome.trouble) else not_finite(row)
     least, most = row["ratio_min"], row["ratio_max"]
-    seen = f"ratios of new to old policy ranged from {least:.3g} to {most:.3g}"
+    ratios = f"ratios of new to old policy ranged from {least:.3g} to {most:.3g}"
     if trouble == "ratio" and np.isfinite(most):
-        return f"the ratio left what numbers can hold (e^20) {when}: {seen}; {_GENTLER}"
-    return f"{what} is not finite {when}: {seen}; {_GENTLER}"
+        return f"the ratio left what numbers can hold (e^20) {when}: {ratios}; {_GENTLER}"
+    return f"{what} is not finite {when}: {ratios}; {_GENTLER}"
 
 
 def _when(c: Config, iteration: int, t: int) -> str:

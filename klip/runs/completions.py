@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from klip.errors import KlipError
+from klip.theory import diagnostics
 
-PARTS = {"i": "inside", "k": "kill", "p": "pass"}
+PARTS = {name[0]: name for name in diagnostics.PARTS}
+"""The sets of the partition by the letter that is kept for each token."""
 
 
 @dataclass(frozen=True)

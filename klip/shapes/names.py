@@ -43,16 +43,13 @@ SHAPES = ("klip.shapes",)
 @overload
 def catalogue() -> dict[str, type[Shape]]: ...
 @overload
-<<<<<<< HEAD
 def catalogue(kind: type[V], rooms: tuple[str, ...] = SHAPES) -> dict[str, type[V]]: ...
 def catalogue(kind: type[Any] = Shape, rooms: tuple[str, ...] = SHAPES) -> dict[str, type[Any]]:
-    """Every shipped class of a kind, by name, in the catalogue's order; `rooms` are packages."""
+    """Every shipped class of a kind (Shape, Controller, Gate, ...), by name, in catalogue order.
+
+    `rooms` are the packages to look in.
+    """
     prefixes = tuple(f"{room}." for room in rooms)
-=======
-def catalogue(kind: type[V]) -> dict[str, type[V]]: ...
-def catalogue(kind: type[Any] = Shape) -> dict[str, type[Any]]:
-    """Every shipped class of a kind (Shape, Controller, Gate, ...), by name, in catalogue order."""
->>>>>>> shapes
     concrete = [cls for cls in _descendants(kind) if not cls.abstract]
     shipped = [cls for cls in concrete if cls.__module__.startswith(prefixes)]
     return {cls.name: cls for cls in sorted(shipped, key=_order)}

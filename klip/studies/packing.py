@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 
 from klip.errors import KlipError
-from klip.runs.completions import Completion
 from klip.runs.checkpoint import config_id, known_config
+from klip.runs.completions import Completion
 from klip.runs.files import disk, write_whole
 from klip.runs.store import slug
 from klip.studies.arms import is_tokens, shown_runs

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from klip.errors import KlipError
-from klip.runs.completions import Completion
 from klip.runs import Record, read_run, run_paths
+from klip.runs.completions import Completion
 from klip.runs.store import METRICS, NEWEST
 from klip.studies.packing import is_packed, unpack
 from klip.studies.study import Column, Run, Study, ordered

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from klip.engine.job import iterations_of
 from klip.errors import KlipError
-from klip.runs.completions import Completion
 from klip.runs import final_return
+from klip.runs.completions import Completion
 from klip.shapes import Region, parse
 from klip.studies.published import PAPER, default_settings, settings_differ
 

@@ -169,22 +169,22 @@ def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
 
     >>> l = np.log(np.array([1.1, 1.5]))
     >>> clip = Observed.of(l, np.ones(2), np.array([1.1, 0.0]), (0.8, 1.2))
-    >>> found = metrics(totals(clip))
-    >>> [round(float(found[name]), 3) for name in ("kill", "killed_mass", "pull", "ratio_mean")]
+    >>> row = metrics(totals(clip))
+    >>> [round(float(row[name]), 3) for name in ("kill", "killed_mass", "pull", "ratio_mean")]
     [0.5, 0.577, 0.423, 1.3]
     """
     count = sums["count"]
-    found = {name: sums[name] / count for name in _MEANS}
+    row = {name: sums[name] / count for name in _MEANS}
     for part in PARTS:
         named = [f"{part}_{sign}" for sign in _SIGNS if f"{part}_{sign}" in sums]
-        found |= {name: sums[name] / count for name in named}
-        found[part] = sum(sums[name] for name in named) / count
+        row |= {name: sums[name] / count for name in named}
+        row[part] = sum(sums[name] for name in named) / count
     mean = sums["ratio"] / count
     variance = maximum(sums["ratio_square"] / count - mean * mean, 0.0)
-    found |= {"ratio_mean": mean, "ratio_std": sqrt(variance)}
-    found |= {name: sums[name] for name in EXTREMES}
+    row |= {"ratio_mean": mean, "ratio_std": sqrt(variance)}
+    row |= {name: sums[name] for name in EXTREMES}
     whole = maximum(sums["mass"], 1e-30)
-    return found | {name: sums[of] / whole for name, of in _SHARES.items() if of in sums}
+    return row | {name: sums[of] / whole for name, of in _SHARES.items() if of in sums}
 
 
 def quantiles(values: Array) -> list[float] | None:

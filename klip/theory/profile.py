@@ -121,14 +121,10 @@ class Profile:
 def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = None) -> Profile:
     """The properties of a shape, or of any pull m(log_ratio, advantage).
 
-<<<<<<< HEAD
     Args:
         subject: a shape or its spelling, a controller (as it starts), or a pull
-        context: what to assume of the samples, such as {"age": 4}
-=======
-    `context` gives numbers for context fields by name, such as `{"age": 4.0}`; fields that the
-    shape needs and that are not given are at typical values.
->>>>>>> shapes
+        context: numbers for context fields by name, such as {"age": 4.0}; those that the shape
+            needs and that are not given are at typical values
 
     >>> clip = profile(Clip())
     >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]

@@ -31,7 +31,7 @@ class Diagnostics:
     active: Tensor
     """`[B, T]` the tokens that count"""
     edges: tuple[Any, Any]
-    """the ratios by which tokens are told apart: those of the shape's band, or 1 -+ 0.2"""
+    """the ratios that divide tokens into sets: those of the shape's band, or 1 -+ 0.2"""
     kept: Tensor | None = None
     """`[B, T]` False where the level itself dropped the token"""
     counted: Tensor | None = None
@@ -66,9 +66,9 @@ class Diagnostics:
 
         >>> from klip.tokens import token_loss
         >>> new, ends = torch.tensor([[0.0, 0.5]]), torch.tensor([[False, True]])
-        >>> _, seen = token_loss(new, torch.zeros(1, 2), torch.ones(1), spans={"answer": ends})
-        >>> found = seen.metrics()
-        >>> found["kill"], found["answer/kill"], round(found["killed_mass"], 3)
+        >>> spans = {"answer": ends}
+        >>> row = token_loss(new, torch.zeros(1, 2), torch.ones(1), spans=spans)[1].metrics()
+        >>> row["kill"], row["answer/kill"], round(row["killed_mass"], 3)
         (0.5, 1.0, 0.622)
         """
         row: dict[str, float] = {}

@@ -9,7 +9,7 @@ and a reducer make up any of the published algorithms.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,14 +41,6 @@ class TokenLoss(NamedTuple):
     """reduced when they are read; None if they were not asked for"""
 
 
-class How(TypedDict, total=False):
-    """The arguments of `token_loss` that make up a `TokenRegion`, besides the shape."""
-
-    level: Level | str
-    gates: Sequence[Gate | str]
-    penalties: Sequence[Penalty | str]
-
-
 def token_multiplier(
     log_prob: Tensor,
     old_log_prob: Tensor,
@@ -57,8 +49,10 @@ def token_multiplier(
     shape: Shape | str = Clip(),  # noqa: B008 - a frozen value
     context: Context = NO_CONTEXT,
     *,
+    level: Level | str = Token(),  # noqa: B008 - a frozen value
+    gates: Sequence[Gate | str] = (),
+    penalties: Sequence[Penalty | str] = (),
     nonfinite: str = "raise",
-    **how: Unpack[How],
 ) -> Tensor:
     """m = prod_g c_g * m_shape + sum_p beta_p, `[B, T]`, detached and 0 under the mask.
 
@@ -68,7 +62,7 @@ def token_multiplier(
     >>> token_multiplier(torch.tensor([[0.0, 0.5]]), torch.zeros(1, 2), torch.tensor([2.0]))
     tensor([[2., 0.]])
     """
-    region = TokenRegion.read(shape, **how)
+    region = TokenRegion.read(shape, level, gates, penalties)
     given = _Given(log_prob, old_log_prob, advantages, mask, context)
     batch, pulled = _pulled(given, region, nonfinite)
     if nonfinite == "raise" and not bool(torch.isfinite(pulled.m + batch.log_ratio).all()):
@@ -112,11 +106,12 @@ def token_loss(
     `nonfinite="drop"` reads nothing, and treats such tokens exactly as if they were masked.
 
     >>> new = torch.tensor([[0.0, 0.5]], requires_grad=True)
-    >>> loss, seen = token_loss(new, torch.zeros(1, 2), torch.tensor([1.0]), shape=Clip(eps=0.25))
+    >>> one = torch.tensor([1.0])
+    >>> loss, diagnostics = token_loss(new, torch.zeros(1, 2), one, shape=Clip(eps=0.25))
     >>> loss.backward()
     >>> loss.item(), new.grad.tolist()  # -(1 + 1.25) / 2; the second token is killed
     (-1.125, [[-0.5, -0.0]])
-    >>> seen.metrics()["kill"]
+    >>> diagnostics.metrics()["kill"]
     0.5
     """
     region = TokenRegion.read(shape, level, gates, penalties)

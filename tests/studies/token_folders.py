@@ -4,8 +4,8 @@ import hashlib
 
 import numpy as np
 
-from klip.runs.completions import Completion
 from klip.runs import RunFolder, config_id, folder_of
+from klip.runs.completions import Completion
 
 ARMS = (
     ("position", "plain clip", "clip(eps=0.1)", "", 0),
