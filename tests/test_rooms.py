@@ -19,10 +19,10 @@ MAY_IMPORT = {
     "engine": "shapes runs",
     "ppo": "shapes theory tasks runs engine",
     "lab": "shapes theory tokens runs engine",
-    "studies": "shapes runs engine",
+    "studies": "shapes runs engine ppo",
     "draw": "shapes theory studies",
     "pages": "shapes theory runs studies draw",
-    "policies": "shapes tasks runs ppo",
+    "policies": "shapes tasks runs engine ppo",
     "adapters": "shapes theory tokens draw",
 }
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""

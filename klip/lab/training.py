@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from klip.engine.job import State, Stopped
+from klip.engine.random import stream
 from klip.errors import KlipError, NotFinite
 from klip.lab.addition import MARKER, completion_length, problems
 from klip.lab.config import TokenConfig
@@ -34,7 +35,6 @@ from klip.lab.warmup import (
     rewards,
     set_weights,
 )
-from klip.ppo.random import stream
 from klip.runs.completions import Completion
 from klip.shapes import Context, parse
 from klip.tokens import (

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from klip.engine.job import State, Stopped
+from klip.engine.random import stream
 from klip.errors import KlipError, NotFinite
 from klip.lab.addition import (
     completion_length,
@@ -22,7 +23,6 @@ from klip.lab.addition import (
 )
 from klip.lab.config import Warmup
 from klip.lab.model import Model, Size, generate, mask_of, new_model, score
-from klip.ppo.random import stream
 
 RISE = 100  # steps over which the learning rate rises
 

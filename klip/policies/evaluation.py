@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from klip.engine.random import stream
 from klip.errors import KlipError
 from klip.policies.loading import Source, policy_in
 from klip.policies.policy import Policy
-from klip.ppo.random import stream
 from klip.tasks import Box, Discrete, Lanes, make_lanes
 
 MOST_LANES = 32

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from klip.engine.random import stream
 from klip.errors import KlipError
 from klip.policies.policy import Policy
-from klip.ppo.random import stream
 from klip.tasks import Box, Discrete
 
 TOLERANCE = 1e-5

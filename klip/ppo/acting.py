@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from klip.ppo.random import stream
+from klip.engine.random import stream
 from klip.shapes import Array
 from klip.tasks import Box, Discrete, MultiDiscrete
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.engine.job import State, Stopped
+from klip.engine.random import episode_seed, stream
 from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.advantages import Batch, Rollout, preparation
@@ -29,7 +30,6 @@ from klip.ppo.config import Config, lockstep_key
 from klip.ppo.diagnostics import beta_quantiles, explained_variance
 from klip.ppo.divergence import bad_action, bad_step, diagnosis, not_finite
 from klip.ppo.normalise import Moments, RewardScale, normalise
-from klip.ppo.random import episode_seed, stream
 from klip.ppo.update import Learner, Outcome, epochs, optimiser
 from klip.shapes import Region, numbers, parse, structure
 from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes

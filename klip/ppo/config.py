@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from klip.errors import KlipError
 from klip.runs import LONGEST_NAME, config_id
 from klip.shapes import check_needs, parse
+from klip.shapes.names import digest_of_code
 
 TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
 """What this trainer can tell a shape about a sample."""
@@ -138,18 +136,6 @@ def config(task: str, **fields: Any) -> Config:
     made = Config(task=task, **given)
     check(made)
     return made
-
-
-def digest_of_code(shape: str) -> str:
-    """A hash of the file that a shape's spelling names (`my.py:Mine`), or nothing."""
-    place, colon, _ = shape.partition(":")
-    if not colon:
-        return ""
-    path = Path(place)
-    if not place.endswith(".py"):
-        spec = importlib.util.find_spec(place)
-        path = Path(spec.origin or "") if spec is not None else path
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
 
 
 def lockstep_key(c: Config) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """A run on disk: its config, its metrics, its checkpoints, its lock.
 
-Knows nothing of training; the trainer writes here, reports and policies are read from here.
+Knows theory, for the names of diagnostics; trainers write here, reports and policies are read here.
 """
 
 from klip.runs.checkpoint import LONGEST_NAME, Checkpoint, Damaged, config_id

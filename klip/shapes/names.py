@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -251,3 +252,15 @@ def load_module(place: str) -> ModuleType:
             f"{place} does not import ({type(error).__name__}: {error}); "
             f"make `python {place if place.endswith('.py') else '-m ' + place}` run first"
         ) from error
+
+
+def digest_of_code(shape: str) -> str:
+    """A hash of the file that a shape's spelling names (`my.py:Mine`), or nothing."""
+    place, colon, _ = shape.partition(":")
+    if not colon:
+        return ""
+    path = Path(place)
+    if not place.endswith(".py"):
+        spec = importlib.util.find_spec(place)
+        path = Path(spec.origin or "") if spec is not None else path
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""

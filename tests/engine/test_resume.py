@@ -9,8 +9,9 @@ from klip.cli import main
 from klip.engine.job import read_job
 from klip.engine.resume import code_in, read_jobs
 from klip.errors import KlipError
-from klip.ppo.config import Config, digest_of_code
+from klip.ppo.config import Config
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
+from klip.shapes.names import digest_of_code
 from tests.runs.folders import make
 
 SMALL = {"envs": 2, "rollout": 16, "steps": 128, "minibatch": 16, "hidden": (8,)}

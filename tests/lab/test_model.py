@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from klip.engine.random import stream
 from klip.lab.addition import END, PAD, VOCABULARY
 from klip.lab.model import Size, generate, mask_of, new_model, score
-from klip.ppo.random import stream
 
 LONGEST = 16
 

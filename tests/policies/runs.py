@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
+from klip.engine.random import stream
 from klip.ppo.acting import initial, layout_of
 from klip.ppo.config import Config
-from klip.ppo.random import stream
 from klip.runs import RunFolder, config_id, folder_of
 from klip.tasks import Box, Discrete, describe
 

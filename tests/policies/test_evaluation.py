@@ -10,11 +10,11 @@ import pytest
 from gymnasium import spaces
 
 import tests.tasks.own  # noqa: F401  registers Corridor and others
+from klip.engine import random
 from klip.errors import KlipError
 from klip.policies import evaluate, load
 from klip.policies.evaluation import action_stream, episode_seed
 from klip.policies.policy import policy_of
-from klip.ppo import random
 from klip.tasks import describe, make_lanes
 from tests.policies.runs import arrays_of, config_of
 

@@ -6,12 +6,12 @@ import gymnasium
 import numpy as np
 import pytest
 
+from klip.engine.random import stream
 from klip.errors import KlipError
 from klip.policies import load
 from klip.policies.policy import policy_of
 from klip.ppo import policy as trainer
 from klip.ppo.normalise import Moments, normalise
-from klip.ppo.random import stream
 from klip.tasks import Box, Discrete, MultiDiscrete
 from tests.policies.runs import arrays_of, config_of
 

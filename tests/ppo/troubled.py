@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from klip.ppo.random import episode_seed
+from klip.engine.random import episode_seed
 
 KINDS = ("none", "nan-reward", "inf-reward", "nan-observation", "inf-observation", "step", "reset")
 UNLUCKY = 1  # the seed of the run that meets it

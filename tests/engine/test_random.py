@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.ppo.random import episode_seed, stream
+from klip.engine.random import episode_seed, stream
 
 places = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40))
 
