@@ -2,9 +2,10 @@
 
 import pytest
 
-from klip.adapters.common import check_fields, given_shape
+from klip.adapters.common import check_fields, defaults, given_region, given_shape
 from klip.errors import KlipError
 from klip.shapes import CONTEXT_FIELDS, Clip, IcePop, KLk3, Shape, Truncate, catalogue, parse
+from klip.tokens import OPSM, ReferenceKL, Region, SequenceMean
 
 
 @pytest.mark.parametrize("cls", catalogue(Shape).values(), ids=lambda cls: cls.name)
@@ -64,3 +65,18 @@ def test_what_is_no_shape_is_refused(wrong):
 def test_what_does_not_spell_a_shape_is_refused(wrong):
     with pytest.raises(KlipError):
         given_shape(wrong, "T", ())
+
+
+def test_a_region_is_read_and_every_part_of_it_is_checked():
+    fields = {"mask", "reference_log_ratio"}
+    given = ("clip", "sequence-mean", ["opsm(delta=0.1)"], ["reference-kl"])
+    values = Region(Clip(), SequenceMean(), (OPSM(delta=0.1),), (ReferenceKL(),))
+    assert given_region("T", fields, *given) == values
+    assert given_region("T", fields, "clip + reference-kl").needs == {"reference_log_ratio"}
+    for left in fields:
+        with pytest.raises(KlipError, match=f"needs {left} .* does not reach the loss in T"):
+            given_region("T", fields - {left}, *given)
+
+
+def test_defaults_of_a_trainers_settings():
+    assert defaults(Clip) == defaults(Clip(eps=0.5)) == {"eps": None, "low": None, "high": None}

@@ -81,7 +81,7 @@ class TestDoctor:
         monkeypatch.setenv("KLIP_SHAPE", "clip")
         found = {check.name: check for check in doctor.verl()}
         assert found["verl"].ok
-        assert found["plugin"] == doctor.Check(
+        assert found["plugin"] == doctor.DoctorCheck(
             "plugin", False, "OSError: libcudart.so.12: not found"
         )
         assert found["shape"].ok
@@ -183,14 +183,14 @@ class TestRun:
         ray = types.SimpleNamespace(
             init=lambda **how: calls.append(how["runtime_env"]),
             remote=lambda function: worker,
-            get=lambda run, timeout: [doctor.Check("shape", True, f"{len(run)} settings")],
+            get=lambda run, timeout: [doctor.DoctorCheck("shape", True, f"{len(run)} settings")],
             shutdown=lambda: calls.append("shutdown"),
         )
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setattr(doctor, "_fresh_process", lambda run: [])
         run = [self.USES, f"{self.VARIABLE}=clip"]
         said = doctor.verl(ray=True, run=run)
-        assert said == [doctor.Check("Ray worker: shape", True, "2 settings")]
+        assert said == [doctor.DoctorCheck("Ray worker: shape", True, "2 settings")]
         assert calls == [{"env_vars": {"KLIP_SHAPE": "clip"}}, "shutdown"]
         ray.get = None
         assert [check.ok for check in doctor.verl(ray=True)] == [False]
