@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from klip.draw.palette import Look, looks
-from klip.draw.panel import Axis, Level, Line, Mark, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.pictures import line
 from klip.studies.arms import Arm, GroupFindings, TokenFindings, mean_over_rows, start
 from klip.studies.learning import SeedBand, band, thinned
@@ -39,7 +39,7 @@ def differences(group: GroupFindings) -> Picture | None:
     rows = [(row.arm.name, row.difference) for row in group.rows[1:] if row.difference is not None]
     if not rows:
         return None
-    marks: list[Mark] = [Level(0.0, "", "x")]
+    marks: list[Mark] = [Guide(0.0, "", "x")]
     for place, (name, e) in enumerate(rows):
         low, high = (None if end is None else 100 * end for end in (e.low, e.high))
         about = f"{e.n} pair{'' if e.n == 1 else 's'}"

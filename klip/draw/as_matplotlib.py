@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from klip.draw.palette import Dash
-from klip.draw.panel import Axis, Dots, Fan, Level, Line, Mark, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.style import figure, save, styled
 
 FORMATS: Final = ("pdf", "svg", "png")
@@ -82,7 +82,7 @@ def _mark(ax: Axes, mark: Mark) -> None:
                 ends, beside = [low, high], [at, at]
                 ax.plot(*_turned(mark, ends, beside), color=look.light, lw=1.6)
             ax.plot(*_turned(mark, [estimate], [at]), color=look.light, marker="o", ms=4.5)
-        case Level(at, text, axis, look):
+        case Guide(at, text, axis, look):
             line = ax.axvline if axis == "x" else ax.axhline
             line(at, color=look.light, lw=0.8, ls=":", label=text or None, zorder=1)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from klip.draw.palette import Dash, Look
-from klip.draw.panel import Axis, Dots, Fan, Level, Line, Mark, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Mark, Panel, Picture, Whisker
 
 Chart = dict[str, Any]
 
@@ -87,7 +87,7 @@ def _mark(mark: Mark) -> dict[str, Any]:
             about = {"kind": "whisker", "label": mark.label, "at": mark.at, "estimate": middle,
                      "low": low, "high": high, "about": mark.about,
                      "upright": mark.upright}  # fmt: skip
-        case Level():
+        case Guide():
             about = {"kind": "level", "at": _round(mark.at), "text": mark.text, "axis": mark.axis}
     return about | _colours(mark.look)
 

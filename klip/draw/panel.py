@@ -100,7 +100,7 @@ class Whisker:
 
 
 @dataclass(frozen=True)
-class Level:
+class Guide:
     """A straight line through the whole panel, at a value of one axis."""
 
     at: float
@@ -109,7 +109,7 @@ class Level:
     look: Look = INK
 
 
-Mark = Line | Fan | Dots | Whisker | Level
+Mark = Line | Fan | Dots | Whisker | Guide
 
 
 @dataclass(frozen=True, eq=False)

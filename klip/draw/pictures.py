@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from klip.draw.palette import INK, KILLED, PASSED, Look, looks
-from klip.draw.panel import Axis, Dots, Fan, Floats, Level, Line, Mark, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Dots, Fan, Floats, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.show import show
 from klip.studies.across import Across, PooledShape
 from klip.studies.findings import Findings
@@ -83,12 +83,12 @@ def _task_intervals(task: str, rows: Sequence[FinalReturns], look: Mapping[str, 
     labels = [row.variant.label for row in rows]
     clip = next((row for row in rows if row.variant.shape == PAPER["ppo_clip"]), None)
     if clip is not None and clip.mean is not None:
-        marks.insert(0, Level(clip.mean.estimate, "PPO-Clip", "x"))
+        marks.insert(0, Guide(clip.mean.estimate, "PPO-Clip", "x"))
     return Panel(task, Axis("final return"), _rows(labels), tuple(marks))
 
 
 def _pooled_intervals(pool: Across, look: Mapping[str, Look]) -> Panel:
-    marks: list[Mark] = [Level(1.0, "PPO-Clip", "x")]
+    marks: list[Mark] = [Guide(1.0, "PPO-Clip", "x")]
     for place, row in enumerate(pool.shapes):
         e = row.mean
         about = f"{e.tasks} × {e.n} runs"
@@ -192,7 +192,7 @@ def partition(findings: Findings) -> Picture | None:
         peak = published_peak_kill(variant.task)
         compared = peak is not None and not _apart(variant)
         if compared and peak is not None:
-            marks.append(Level(peak, "published peak of kill", look=KILLED))
+            marks.append(Guide(peak, "published peak of kill", look=KILLED))
         y = Axis("fraction of samples", from_zero=True)
         note = _peak(variant, peak if compared else None)
         panels.append(Panel(variant.task, STEPS, y, tuple(marks), variant.label, note))

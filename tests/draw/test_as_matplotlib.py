@@ -4,7 +4,7 @@ import numpy as np
 
 from klip.draw.as_matplotlib import FORMATS, compact, drawn, write
 from klip.draw.palette import PLAIN, looks
-from klip.draw.panel import Axis, Dots, Fan, Level, Line, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Panel, Picture, Whisker
 from klip.draw.pictures import pictures
 from klip.pages.writing import report_of
 from klip.studies.findings import find
@@ -42,7 +42,7 @@ def test_lines_that_are_not_shown_are_left_out():
 def test_every_mark_is_drawn():
     rows = Axis(ticks=((0.0, "first"), (1.0, "second")), down=True)
     across = [Whisker("a", 0, 2.0, 1.0, 4.0), Whisker("b", 1, 3.0, None, None)]
-    (ax,) = figure(Level(2.5, "here", "x"), *across, y=rows).axes
+    (ax,) = figure(Guide(2.5, "here", "x"), *across, y=rows).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["first", "second"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
     assert len(ax.get_lines()) == 4  # an interval, two dots, the level

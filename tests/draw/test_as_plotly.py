@@ -7,7 +7,7 @@ import pytest
 
 from klip.draw.as_plotly import charts, rounded
 from klip.draw.palette import PLAIN
-from klip.draw.panel import Axis, Dots, Fan, Level, Line, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Panel, Picture, Whisker
 
 X = np.array([4096.0, 1234568.0, 3.0])
 Y = np.array([1 / 3, np.nan, 2.0])
@@ -22,7 +22,7 @@ Y = np.array([1 / 3, np.nan, 2.0])
         (Fan("f", X, Y, Y, 0.2), {"kind": "fan", "low": [0.333333, None, 2], "alpha": 0.2}),
         (Dots("d", X, Y), {"kind": "dots", "y": [0.333333, None, 2]}),
         (Whisker("w", 1, 2.0, None, np.inf), {"kind": "whisker", "low": None, "high": None}),
-        (Level(0.5, "peak"), {"kind": "level", "at": 0.5, "text": "peak", "axis": "y"}),
+        (Guide(0.5, "peak"), {"kind": "level", "at": 0.5, "text": "peak", "axis": "y"}),
     ],
 )  # fmt: skip
 def test_a_mark_as_data(mark, expected):

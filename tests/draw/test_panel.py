@@ -3,7 +3,7 @@
 import numpy as np
 
 from klip.draw.palette import PLAIN, Look
-from klip.draw.panel import Axis, Level, Line, Panel, Picture
+from klip.draw.panel import Axis, Guide, Line, Panel, Picture
 
 X = np.arange(3.0)
 
@@ -16,7 +16,7 @@ def test_a_line_is_dashed_by_its_look_unless_it_lies_on_others():
 
 
 def test_a_legend_names_lines_of_ours():
-    marks = (Line("a", PLAIN, X, X, published=True), Line("a", PLAIN, X, X), Level(1.0, "peak"))
+    marks = (Line("a", PLAIN, X, X, published=True), Line("a", PLAIN, X, X), Guide(1.0, "peak"))
     panel = Panel("title", Axis(), Axis(), marks)
     assert [line.label for line in panel.legend] == ["a"]
     assert not panel.legend[0].published

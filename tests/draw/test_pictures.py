@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from klip.draw.as_matplotlib import drawn
-from klip.draw.panel import Fan, Level, Line, Whisker
+from klip.draw.panel import Fan, Guide, Line, Whisker
 from klip.draw.pictures import (
     PICTURES,
     across_tasks,
@@ -115,7 +115,7 @@ def test_partition_and_coefficient_are_of_the_papers_runs(study, findings):
 def test_the_published_peak_is_a_level(tmp_path):
     make_run(tmp_path, config(task="Hopper-v4"))
     (panel,) = partition(find(read_study(tmp_path))).panels
-    assert [mark.text for mark in panel.marks if isinstance(mark, Level)] == [
+    assert [mark.text for mark in panel.marks if isinstance(mark, Guide)] == [
         "published peak of kill"
     ]
     assert "published: " in panel.note
