@@ -8,7 +8,7 @@ import pytest
 from klip.cli import main
 from klip.shapes import Controller, Shape, catalogue
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
