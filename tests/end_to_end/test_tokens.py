@@ -37,11 +37,12 @@ shown = 2
 
 [config.warmup]
 digits = 1
+slip = 0.2
 layers = 1
 width = 32
 heads = 2
-steps = 40
-batch = 32
+steps = 250
+batch = 64
 learning_rate = 1e-2
 
 [[runs]]
@@ -105,6 +106,8 @@ def test_the_commands(plan, true, capsys):
     """Three runs lie there, one of them the warm-up; the same command repeats nothing."""
     jobs = with_needs(read_plan(plan).configs)
     assert {str(Keeping(true).path(job).relative_to(true)) for job in jobs} == set(content(true))
+    first = [read_run(Keeping(true).path(job)).rows[0] for job in jobs[1:]]
+    assert all(row["return_mean"] > 0 and row["kl"] > 0 for row in first), "there is no gradient"
     before = {path: path.stat().st_mtime_ns for path in true.rglob("*") if path.is_file()}
     assert main(["run", str(plan), "--out", str(true)]) == 0
     assert "all 2 runs have ended" in capsys.readouterr().out
@@ -114,7 +117,7 @@ def test_the_commands(plan, true, capsys):
     assert main(["runs", str(true), "--json"]) == 0
     entries = json.loads(capsys.readouterr().out)["runs"]
     assert {(run["kind"], run["name"], run["iterations"], run["progress"]) for run in entries} == {
-        ("warm-up", "warm-up", 40, 1.0),
+        ("warm-up", "warm-up", 250, 1.0),
         ("tokens", "plain clip", 12, 1.0),
         ("tokens", "hard drop", 12, 1.0),
     }
@@ -179,9 +182,7 @@ def test_damaged(plan, true, tmp_path):
 
 
 def test_a_run_that_diverges_leaves_its_neighbour_alone(plan, true, tmp_path, capsys):
-    text = PLAN.replace("learning_rate = 3e-3", "learning_rate = 3e-3", 1).replace(
-        "{ replay = 3 }", "{ replay = 3, learning_rate = 1e30 }"
-    )
+    text = PLAN.replace("{ replay = 3 }", "{ replay = 3, learning_rate = 1e30 }")
     path, out = tmp_path / "wild.toml", tmp_path / "runs"
     path.write_text(text)
     assert main(["run", str(path), "--out", str(out)]) == 1

@@ -32,13 +32,8 @@ config = {{ {", ".join(f"{k} = {v}" for k, v in FIELDS.items())} }}
 TOKENS = """
 kind = "tokens"
 seeds = 1
-config = { iterations = 2, prompts = 4, completions = 4, minibatches = 2, held_out = 8 }
-[config.warmup]
-digits = 1
-layers = 1
-width = 16
-heads = 2
-steps = 5
+config = { iterations = 2, prompts = 4, completions = 4, minibatches = 2, held_out = 8, \
+warmup = { digits = 1, layers = 1, width = 16, heads = 2, steps = 5 } }
 [[runs]]
 group = "position"
 arms = [{ name = "a", shape = "clip(eps=0.1)" }, { name = "b", shape = "is" }]
