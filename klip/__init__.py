@@ -38,21 +38,15 @@ _HOMES = {
     "klip.ppo.config": "Config",
     "klip.ppo.train": "train",
     "klip.runs.sinks": "sync",
-    "klip.shapes": """
-        ANO ASPO AdaptiveKL AgeConditioned Asymmetric BySign CISPO Chi2 Clip ClipHigher ClipPhi
-        Context Controller DCPO DPODrift DPPOKL DPPOTV DualAscent DualClip ESPO FDivergence
-        Feedback GPPO Gate Gated Hellinger2 ImportanceSampling KL KLInverseK3 KLReverse
-        KLReverseK3 KLk1 KLk2 KLk3 Kimi P3O PPORB PSPO Penalty PerSample PositionAware
-        ProportionalKL Ramp Reinforce SAPO SPMA SPMAk1 SPO SPPO Scopic Shape SigmoidGate SoftMin
-        StrictClip Sum TIS TOPR TRGPPO TRPPO TRPPORB Threshold TotalVariation TrulyPPO
-        ByAge ByEntropy ByPosition ByStep FromEnd Discount IcePop MaxAge Truncate
-        by_sign catalogue parameter parse""",
+    "klip.shapes": "Context Feedback by_sign catalogue parameter parse",
     "klip.studies.reading": "read_study",
     "klip.theory.identity": "verify",
     "klip.theory.profile": "profile",
     "klip.tokens": "token_loss",
 }
-"""Where the names live; `__init__.pyi` says the same to editors and type checkers."""
+"""Where functions and a few values live. Shapes, gates, thresholds and controllers are not listed:
+every class of a value in `klip.shapes` is here by its name. `__init__.pyi`, which
+`python tests/test_front_door.py` writes, says all names to editors and type checkers."""
 
 _ROOMS = {
     *("shapes", "theory", "tasks", "ppo", "tokens", "lab", "runs", "engine"),
@@ -71,28 +65,47 @@ def _is_installed(library: str) -> bool:
         return False
 
 
-# The names that work here: those that need PyTorch are left out where it is missing, so that
-# `help(klip)` and `from klip import *` need no extra.
-_ABSENT = () if _is_installed("torch") else _NEEDS_TORCH
-__all__ = [name for name, home in sorted(_HOME_OF.items()) if home not in _ABSENT]
+def _homes() -> dict[str, str]:
+    """The module of every name, those of values in `klip.shapes` too."""
+    shapes = import_module("klip.shapes")
+    values = {cls.__name__ for cls in vars(shapes).values() if _is_value(shapes, cls)}
+    return {**dict.fromkeys(values, "klip.shapes"), **_HOME_OF}
+
+
+def _is_value(shapes: Any, thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, shapes.Value)
+
+
+def _names() -> list[str]:
+    """The names that work here: those that need PyTorch are left out where it is missing.
+
+    So `help(klip)` and `from klip import *` need no extra.
+    """
+    absent = () if _is_installed("torch") else _NEEDS_TORCH
+    return [name for name, home in sorted(_homes().items()) if home not in absent]
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is asked for: a command that is stopped at once has loaded little."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"klip has no {name!r}{_hint(name)}")
-    home = import_module(_HOME_OF[name])
-    return home if name in _ROOMS else getattr(home, name)
+    if name == "__all__":
+        return _names()
+    if name in _ROOMS:
+        return import_module(_HOME_OF[name])
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    if not name.startswith("_") and name in _homes():
+        return getattr(import_module("klip.shapes"), name)
+    raise AttributeError(f"klip has no {name!r}{'' if name.startswith('_') else _hint(name)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_names()})
 
 
 def _hint(name: str) -> str:
     """Say what was probably meant, whatever its capitals and underscores."""
     from difflib import get_close_matches
 
-    known = {each.lower().replace("_", ""): each for each in sorted(_HOME_OF, reverse=True)}
+    known = {each.lower().replace("_", ""): each for each in sorted(_homes(), reverse=True)}
     near = get_close_matches(name.lower().replace("_", ""), known, n=1)
     return f"; did you mean klip.{known[near[0]]}?" if near else "; dir(klip) lists what it has"

@@ -1,4 +1,4 @@
-"""What `import klip` gives, for editors and type checkers; `__init__.py` imports it when asked."""
+"""What `import klip` gives, for editors and type checkers: klip/__init__.py is lazy."""
 
 from klip import adapters as adapters
 from klip import draw as draw
@@ -13,16 +13,16 @@ from klip import studies as studies
 from klip import tasks as tasks
 from klip import theory as theory
 from klip import tokens as tokens
-from klip.adapters.doctor import doctor as doctor
+from klip.adapters import doctor as doctor
 from klip.adapters.stock import probe as probe
+from klip.draw import show as show
 from klip.draw.geometry import figures as figures
-from klip.draw.show import show as show
 from klip.engine import Plan as Plan
 from klip.engine import read_plan as read_plan
+from klip.engine import run as run
 from klip.engine import shipped_plans as shipped_plans
 from klip.engine.listing import list_runs as list_runs
 from klip.engine.run import resume as resume
-from klip.engine.run import run as run
 from klip.errors import KlipError as KlipError
 from klip.pages.making import pack as pack
 from klip.pages.making import report as report
@@ -31,8 +31,8 @@ from klip.policies import evaluate as evaluate
 from klip.policies import export as export
 from klip.policies import load as load
 from klip.policies import video as video
+from klip.ppo import train as train
 from klip.ppo.config import Config as Config
-from klip.ppo.train import train as train
 from klip.runs.sinks import sync as sync
 from klip.shapes import ANO as ANO
 from klip.shapes import ASPO as ASPO
@@ -58,6 +58,7 @@ from klip.shapes import TRPPORB as TRPPORB
 from klip.shapes import AdaptiveKL as AdaptiveKL
 from klip.shapes import AgeConditioned as AgeConditioned
 from klip.shapes import Asymmetric as Asymmetric
+from klip.shapes import Band as Band
 from klip.shapes import ByAge as ByAge
 from klip.shapes import ByEntropy as ByEntropy
 from klip.shapes import ByPosition as ByPosition
@@ -94,6 +95,7 @@ from klip.shapes import PerSample as PerSample
 from klip.shapes import PositionAware as PositionAware
 from klip.shapes import ProportionalKL as ProportionalKL
 from klip.shapes import Ramp as Ramp
+from klip.shapes import Region as Region
 from klip.shapes import Reinforce as Reinforce
 from klip.shapes import Scopic as Scopic
 from klip.shapes import Shape as Shape
@@ -106,13 +108,14 @@ from klip.shapes import Threshold as Threshold
 from klip.shapes import TotalVariation as TotalVariation
 from klip.shapes import TrulyPPO as TrulyPPO
 from klip.shapes import Truncate as Truncate
+from klip.shapes import Value as Value
 from klip.shapes import by_sign as by_sign
 from klip.shapes import catalogue as catalogue
 from klip.shapes import parameter as parameter
 from klip.shapes import parse as parse
 from klip.studies.reading import read_study as read_study
+from klip.theory import profile as profile
 from klip.theory.identity import verify as verify
-from klip.theory.profile import profile as profile
 from klip.tokens import token_loss as token_loss
 
 __version__: str
