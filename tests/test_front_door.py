@@ -200,11 +200,9 @@ def test_the_module_runs_as_the_command():
 
 def stub():
     """`klip/__init__.pyi`: every name of the front door, from its module."""
-    homes = {name: home.removesuffix(f".{name}") for name, home in klip._homes().items()}
+    homes = {**klip._homes(), **dict.fromkeys(klip._ROOMS, "klip")}
     lines = [f"from {home} import {name} as {name}" for name, home in homes.items()]
-    about = (
-        '"""What `import klip` gives, for editors and type checkers: klip/__init__.py is lazy."""'
-    )
+    about = '"""What `import klip` gives, for editors and type checkers; `__init__.py` is lazy."""'
     return "\n".join([about, "", *sorted(lines), "", "__version__: str", ""])
 
 
