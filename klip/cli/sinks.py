@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def sync(
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")],
-    to: Annotated[str, tyro.conf.arg(metavar="tensorboard|wandb")],
+    to: Annotated[str, tyro.conf.arg(metavar="SINK")],
     to_dir: Path | None = None,
     follow: bool = False,
     online: bool = False,
@@ -42,7 +42,7 @@ def sync(
         print_json({"to": to, "runs": [_plain(each) for each in done]})
     elif any(each.output for each in done):
         folders = [each.output for each in done if each.output]
-        print(_way_on(to, folders))
+        print(sinks.way_on(to, folders))
     return 1 if any(each.outcome == "cannot be read" for each in done) else 0
 
 
@@ -76,13 +76,3 @@ def _plain(each: Synced) -> dict[str, Any]:
 
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
-
-
-def _way_on(to: str, outputs: list[Path]) -> str:
-    """How to look at what was written; an output is `<folder>/<task>/<shape>/<run>` or W&B's."""
-    if to == "wandb":
-        folders = sorted({output.parent for output in outputs})
-        places = " ".join(f"'{folder}'/offline-run-*" for folder in folders)
-        return f"nothing was sent; to send them: wandb sync {places}"
-    folders = sorted({output.parents[2] for output in outputs})
-    return "\n".join(f"to look at them: tensorboard --logdir '{folder}'" for folder in folders)

@@ -87,7 +87,7 @@ def _columns(
     eps: float,
     ratios: tuple[float, float],
 ) -> Figure:
-    _check(shapes, given, ratios)
+    _check(shapes, given)
     notes = [_notes(shape, ratios, given) for shape in shapes]
     with styled():
         count = len(shapes)
@@ -123,15 +123,9 @@ def _columns(
 _ROWS: Final = ("multiplier $m$", r"$\beta = m - wA$", "advantage $A$")
 
 
-def _check(
-    shapes: Sequence[Shape], given: Mapping[str, float], ratios: tuple[float, float]
-) -> None:
+def _check(shapes: Sequence[Shape], given: Mapping[str, float]) -> None:
     if not shapes:
         raise KlipError("there is no shape to show; name one, such as clip")
-    if not 0 <= ratios[0] < ratios[1]:
-        raise KlipError(
-            f"ratios={ratios} must be two numbers, the first from 0 up, the second more"
-        )
     needed = frozenset[str]().union(*(shape.needs for shape in shapes))
     for name in given:
         if name not in needed:

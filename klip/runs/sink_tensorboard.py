@@ -21,6 +21,7 @@ from tensorboard.plugins.hparams import metadata as hparams
 from tensorboard.plugins.text.summary_v2 import text_pb  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
+from klip.errors import KlipError
 from klip.runs.files import disk
 from klip.runs.record import Record
 from klip.runs.sinks import (
@@ -39,9 +40,17 @@ from klip.runs.store import slug
 _OWN = re.compile(r"events\.out\.tfevents\.(\d{10})\.klip")
 
 
-def opened() -> AbstractContextManager[Sink]:
+def opened(online: bool = False) -> AbstractContextManager[Sink]:
     """The sink; there is nothing to close."""
-    return nullcontext(Sink(write))
+    if online:
+        raise KlipError("--online is for --to wandb: TensorBoard's files stay where they are")
+    return nullcontext(Sink(write, folder="tensorboard"))
+
+
+def way_on(outputs: Sequence[Path]) -> str:
+    """How to look at what was written; an output is `<folder>/<task>/<shape>/<run>`."""
+    folders = sorted({output.parents[2] for output in outputs})
+    return "\n".join(f"to look at them: tensorboard --logdir '{folder}'" for folder in folders)
 
 
 def write(record: Record, out: Path) -> Synced:

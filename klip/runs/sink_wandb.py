@@ -41,6 +41,13 @@ _LONGEST = {"name": 128, "group": 128, "tag": 64}  # what W&B accepts
 _BLOCK, _HEADER = 32768, 7
 
 
+def way_on(outputs: Sequence[Path]) -> str:
+    """How to send what was written."""
+    folders = sorted({output.parent for output in outputs})
+    places = " ".join(f"'{folder}'/offline-run-*" for folder in folders)
+    return f"nothing was sent; to send them: wandb sync {places}"
+
+
 @contextmanager
 def opened(online: bool) -> Iterator[Sink]:
     """The sink; W&B's own process ends with it, and the environment is as it was."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import re
 import time
@@ -26,7 +27,8 @@ from klip.runs.record import Record, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST, slug
 from klip.theory.diagnostics import QUANTILE_LABELS
 
-CHOICES = ("tensorboard", "wandb")
+SINKS = ("tensorboard", "wandb")
+"""Each is a module `klip.runs.sink_<name>` with `opened(online)` and `way_on(outputs)`."""
 ENDED = ("done", "diverged", "failed")
 STATE = ".sync.json"
 QUIET_LOOKS = 3
@@ -93,6 +95,8 @@ class Sink:
     write: Callable[[Record, Path], Synced]
     pause: float = 0.0
     """seconds between two writes of a run that is being trained"""
+    folder: str = ""
+    """of its output, beside that of the runs; empty where the sink makes one itself"""
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
@@ -143,19 +147,23 @@ def write_state(path: Path, sent: Sent) -> None:
 
 def open_sink(to: str, *, online: bool = False) -> AbstractContextManager[Sink]:
     """The sink of this name; its package is an extra."""
-    if to not in CHOICES:
-        raise KlipError(f"--to {to} is not known; choose {' or '.join(CHOICES)}")
-    if to == "wandb":
-        from klip.runs import sink_wandb
+    sink: AbstractContextManager[Sink] = _module(to).opened(online)
+    return sink
 
-        return sink_wandb.opened(online)
-    if online:
-        raise KlipError("--online is for --to wandb: TensorBoard's files stay where they are")
+
+def way_on(to: str, outputs: Sequence[Path]) -> str:
+    """How to look at what a sink wrote, for a person."""
+    text: str = _module(to).way_on(outputs)
+    return text
+
+
+def _module(to: str) -> Any:
+    if to not in SINKS:
+        raise KlipError(f"--to {to} is not known; choose {' or '.join(SINKS)}")
     try:
-        from klip.runs import sink_tensorboard
+        return importlib.import_module(f"klip.runs.sink_{to}")
     except ImportError as error:
         raise missing(to, error) from None
-    return sink_tensorboard.opened()
 
 
 def missing(extra: str, error: ImportError) -> KlipError:
@@ -188,7 +196,7 @@ def sync(
         if not paths:
             raise KlipError(f"there are no runs in {path}; `klip train` makes them")
         taken: dict[str, Path] = {}
-        return [_sync_one(sink, run, to, folder, taken) for run in paths]
+        return [_sync_one(sink, run, folder, taken) for run in paths]
 
 
 def followed(
@@ -215,7 +223,7 @@ def followed(
                     rested = time.monotonic() - written.get(run, began) >= sink.pause
                     if seen.get(run) == marks[run] or (run in trained and not rested):
                         continue
-                    yield _sync_one(sink, run, to, folder, taken)
+                    yield _sync_one(sink, run, folder, taken)
                     seen[run], written[run] = marks[run], time.monotonic()
                 if quiet < QUIET_LOOKS:
                     time.sleep(every)
@@ -223,12 +231,10 @@ def followed(
                 quiet = QUIET_LOOKS
                 for run in paths:
                     if seen.get(run) != _mark(run):
-                        yield _sync_one(sink, run, to, folder, taken)
+                        yield _sync_one(sink, run, folder, taken)
 
 
-def _sync_one(
-    sink: Sink, path: Path, to: str, folder: Path | None, taken: dict[str, Path]
-) -> Synced:
+def _sync_one(sink: Sink, path: Path, folder: Path | None, taken: dict[str, Path]) -> Synced:
     """One run; what is wrong with it is no reason to leave its neighbours."""
     id = path.resolve().name.rsplit("-", 1)[-1]
     first = taken.setdefault(id, path)
@@ -241,7 +247,7 @@ def _sync_one(
             return Synced(path, id, record.status, 0, 0, outcome, None, tuple(record.notes))
         for row in record.rows:
             step_of(row)
-        done = sink.write(record, folder or default_folder(record, to))
+        done = sink.write(record, folder or default_folder(record, sink))
     except DiskTrouble as error:
         raise DiskTrouble(str(error).replace("--out", "--to-dir")) from None
     except Damaged as error:
@@ -249,12 +255,12 @@ def _sync_one(
     return dataclasses.replace(done, notes=(*record.notes, *done.notes))
 
 
-def default_folder(record: Record, to: str) -> Path:
-    """Next to the folder of the runs; W&B makes a folder `wandb` there itself."""
+def default_folder(record: Record, sink: Sink) -> Path:
+    """Next to the folder of the runs."""
     path = record.path.resolve()
     usual = path.parts[-3] == slug(str(record.config["task"])) if len(path.parents) > 3 else False
     beside = path.parents[3] if usual else path.parent
-    return beside if to == "wandb" else beside / to
+    return beside / sink.folder
 
 
 def title(record: Record) -> str:

@@ -31,14 +31,14 @@ Score = Callable[[Run], float]
 
 def is_tokens(study: Study) -> bool:
     """Whether a study is a token experiment; an error if it is one only in part."""
-    with_arm = [{"arm", "group"} <= run.config.keys() for run in study.runs]
-    if any(with_arm) and not all(with_arm):
-        first, other = study.runs[with_arm.index(True)], study.runs[with_arm.index(False)]
+    of_tokens = [run.config.get("kind") == "tokens" for run in study.runs]
+    if any(of_tokens) and not all(of_tokens):
+        first, other = study.runs[of_tokens.index(True)], study.runs[of_tokens.index(False)]
         raise KlipError(
             f"{first.path} is a run of a token experiment and {other.path} is not: "
             "give a folder with runs of one kind"
         )
-    return any(with_arm)
+    return any(of_tokens)
 
 
 def final(run: Run) -> float:

@@ -16,7 +16,10 @@ def asked(monkeypatch):
     def verl(ray, run):
         questions.append((ray, run))
         unmade = None if "broken" in run else True
-        return [doctor.Check("verl", True, "0.9"), doctor.Check("its loss", unmade, "klip")]
+        return [
+            doctor.DoctorCheck("verl", True, "0.9"),
+            doctor.DoctorCheck("its loss", unmade, "klip"),
+        ]
 
     monkeypatch.setattr(doctor, "verl", verl)
     return questions

@@ -93,8 +93,8 @@ def test_the_three_parts_are_labelled_in_their_colours():
         assert killed == (text.get_color() == style.KILL)
 
 
-def test_write_figures_writes_each_in_each_format(tmp_path):
-    written = geometry.write_figures(tmp_path / "figures", formats=("svg",))
+def test_each_figure_is_written_in_each_format(tmp_path):
+    written = geometry.figures(tmp_path / "figures", formats=("svg",))
     assert [path.stem for path in written] == list(geometry.FIGURES)
     assert all(path.read_text().startswith("<?xml") for path in written)
 

@@ -89,7 +89,7 @@ def texts(axes):
 
 def test_a_column_says_what_it_assumed():
     assert "at old probability 0.5" in texts(show([parse("dppo-tv").initial]).axes[0])
-    given = show([parse("dppo-tv").initial], {"old_log_prob": np.log(0.1)})
+    given = show([parse("dppo-tv").initial], context={"old_log_prob": np.log(0.1)})
     assert "at old probability 0.1" in texts(given.axes[0])
     assert "state KL from $w$" in texts(show([parse("tr-ppo").initial]).axes[0])
     assert texts(show([Clip()]).axes[0]) == ""
@@ -113,19 +113,19 @@ def test_the_band_is_the_shapes_own_or_eps():
 
 def test_the_band_follows_the_context():
     shape = parse("truncate * clip(eps=by-age(fresh=0.2, half_life=4))")
-    assert band(show([shape], {"age": 4.0}).axes[0]) == pytest.approx((0.9, 1.1))
+    assert band(show([shape], context={"age": 4.0}).axes[0]) == pytest.approx((0.9, 1.1))
 
 
 def test_a_context_that_no_shape_looks_at_is_an_error():
     with pytest.raises(KlipError, match="none of these shapes looks at 'entropy'; they need age"):
-        show([Clip(eps=ByAge()), Clip()], {"entropy": 1.0})
+        show([Clip(eps=ByAge()), Clip()], context={"entropy": 1.0})
 
 
 def test_nothing_to_show_is_an_error():
     with pytest.raises(KlipError, match="there is no shape to show"):
         show([])
-    with pytest.raises(KlipError, match="ratios="):
-        show([Clip()], ratios=(2.0, 1.0))
+    with pytest.raises(KlipError, match=r"upto=1 leaves nothing"):
+        show([Clip()], upto=1)
 
 
 def test_six_columns_and_long_names_are_drawn(tmp_path):

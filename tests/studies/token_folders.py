@@ -20,10 +20,10 @@ ITERATIONS = 6
 
 def token_config(group, arm, shape, against="", replay=0, seed=0, place=0):
     return {
-        "task": f"addition-replay{replay}" if replay else "addition", "shape": shape, "code": "",
+        "kind": "tokens", "shape": shape, "code": "",
+        "task": f"addition-replay{replay}" if replay else "addition",
         "seed": seed, "group": group, "arm": arm, "place": place, "against": against,
         "iterations": ITERATIONS, "prompts": 8, "completions": 4, "replay": replay, "shown": 2,
-        "steps": 32 * ITERATIONS, "envs": 8, "rollout": 4,
         "warmup": {"seed": seed, "digits": 1, "steps": 250},
     }  # fmt: skip
 
