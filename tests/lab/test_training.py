@@ -131,7 +131,7 @@ def test_a_shape_that_raises_says_so_in_a_line(home, tmp_path):
     file.write_text(
         "from klip.shapes import Shape\n"
         "class Raises(Shape):\n"
-        "    def multiplier(self, log_ratio, advantage, context):\n"
+        "    def multiplier(self, s):\n"
         "        raise ZeroDivisionError('by zero')\n"
     )
     news = train(tiny(f"{file}:Raises"), begun(home, tmp_path / "runs"))
