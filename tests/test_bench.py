@@ -1,18 +1,15 @@
-"""The speed benchmark's arithmetic, tables, record and command lines; nothing here is timed."""
+"""The speed benchmark's arithmetic, tables and record; nothing here is timed."""
 
 import argparse
 import io
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-
-import klip.cli.training
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -171,28 +168,3 @@ def test_a_process_answers_in_turn_and_dies_loudly(modules, tmp_path):
     with pytest.raises(modules.speed.BenchmarkError, match="no luck"):
         bad.hear()
     bad.popen.communicate()
-
-
-def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
-    seen = []
-
-    def run(command, check):
-        seen.append(command)
-        return argparse.Namespace(returncode=7)
-
-    monkeypatch.setattr(klip.cli.training.subprocess, "run", run)
-    assert klip.cli.main(["bench", "--task", "Ant-v4", "CartPole-v1", "--quick", "--json"]) == 7
-    assert seen[0][1:] == [
-        str(BENCHMARKS / "speed.py"), "--task", "Ant-v4", "CartPole-v1", "--quick", "--json"
-    ]  # fmt: skip
-
-
-def test_without_a_checkout_the_command_says_so(monkeypatch, capsys, tmp_path):
-    (tmp_path / "klip").mkdir()
-    monkeypatch.setattr(
-        klip.cli.training,
-        "__file__",
-        str(shutil.copy(klip.cli.training.__file__, tmp_path / "klip")),
-    )
-    assert klip.cli.main(["bench"]) == 2
-    assert "needs a checkout" in capsys.readouterr().err

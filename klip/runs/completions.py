@@ -39,7 +39,7 @@ class Completion:
         """The completions that `to_json` kept."""
         try:
             return [Completion.read(one) for one in json.loads(data)]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise KlipError(f"its samples cannot be read ({error})") from None
 
     @staticmethod

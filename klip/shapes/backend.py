@@ -297,14 +297,24 @@ def value_and_derivative(function: Callable[[Array], Array], x: Array) -> tuple[
     name = namespace(x).__name__
     if "jax" in name:
         value, pullback = sys.modules["jax"].vjp(function, x)
+        if (shape := _widened(x, value)) is not None:
+            return value_and_derivative(function, namespace(x).broadcast_to(x, shape))
         return value, pullback(namespace(x).ones_like(value))[0]
     if "torch" in name:
         torch = sys.modules["torch"]
         with torch.enable_grad():
             leaf = x.detach().requires_grad_(True)
             value = function(leaf)
+            if (shape := _widened(x, value)) is not None:
+                return value_and_derivative(function, x.expand(shape))
             (slope,) = torch.autograd.grad(value.sum(), leaf)
         return value.detach(), slope
     x = np.asarray(x, dtype=None if hasattr(x, "dtype") else float)
     out = function(Dual(x, np.ones_like(x)))
     return out.value, out.tangent + 0.0  # + 0.0: no negative zeros
+
+
+def _widened(x: Array, value: Array) -> tuple[int, ...] | None:
+    """The shape of `value` where one x stands for many samples: each has a slope of its own."""
+    shape = np.broadcast_shapes(np.shape(x), np.shape(value))
+    return None if shape == np.shape(x) else shape

@@ -18,11 +18,12 @@ import numpy as np
 
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Context, Shape, load_module
-from klip.theory.blackbox import GRID, OLD, describe, open_box
+from klip.theory.blackbox import GRID, OLD, BlackBox, describe, open_box
 from klip.theory.findings import NOTHING, Finding, not_finite, of_batch, of_pull
 from klip.theory.fit import TOLERANCE, Match, compare, match
 from klip.theory.reduction import (
     TOKEN_SUM,
+    Coupling,
     Question,
     answers_alone,
     coupling,
@@ -129,26 +130,15 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
             f"{describe(loss_fn)} gives different gradients for the same inputs; switch off "
             "dropout and other randomness in it"
         )
-    mix = coupling(box)
-    shared = mix.within_sequence and not mix.across_batch and answers_alone(box)
-    if shared:  # a sequence has one ratio, perhaps one advantage, and nothing is normalised
-        mix = dataclasses.replace(mix, by_advantage=False)
-    normalises = mix.by_advantage and (mix.across_batch or mix.within_sequence)
-    reduction = reduction_of(box, mix.across_batch or normalises, shared)
-    width = 8 if box.layout == GRID and not mix.within_sequence else 1
-    question = Question(
-        box, reduction, 0 if normalises and not mix.across_batch else width, normalises
-    )
-    if reduction.name == TOKEN_SUM and (length := _constant_length(question)):
-        reduction = reduction.over(length)
-        question = dataclasses.replace(question, reduction=reduction)
+    question, mix = _question_for(box)
     by_old, noise = _old_dependence(question)
     tolerance = max(TOLERANCE, 10 * noise)
     samples = sample(question.pull, by_old)
     nearest = match(samples, tolerance)
     leak = masked_leak(box) if box.masked else ""
-    neutral = normalises and _repeats(question)
-    findings = [*not_finite(box, question.pull), *of_batch(mix, reduction, leak, neutral)]
+    neutral = question.standardised and _repeats(question)
+    in_batch = of_batch(mix, question.reduction, leak, neutral)
+    findings = [*not_finite(box, question.pull), *in_batch]
     if samples.pull.size and np.all(np.abs(samples.pull) <= NOTHING):
         findings.append(Finding("no-gradient", NO_GRADIENT))
     elif samples.pull.size:
@@ -161,7 +151,7 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
         name=describe(loss_fn),
         framework=box.framework,
         layout=box.layout,
-        reduction=reduction.name,
+        reduction=question.reduction.name,
         match=nearest,
         findings=findings,
         depends_on_old=by_old,
@@ -173,6 +163,23 @@ NO_GRADIENT = (
     "the gradient in the new log-probabilities is zero everywhere, which usually comes from "
     "detaching the ratio (or stop_gradient) without multiplying by the log-probability."
 )
+
+
+def _question_for(box: BlackBox) -> tuple[Question, Coupling]:
+    """How points are put to this loss, and how its samples depend on each other."""
+    mix = coupling(box)
+    shared = mix.within_sequence and not mix.across_batch and answers_alone(box)
+    if shared:  # a sequence has one ratio, perhaps one advantage, and nothing is normalised
+        mix = dataclasses.replace(mix, by_advantage=False)
+    normalises = mix.by_advantage and (mix.across_batch or mix.within_sequence)
+    reduction = reduction_of(box, mix.across_batch or normalises, shared)
+    width = 8 if box.layout == GRID and not mix.within_sequence else 1
+    if normalises and not mix.across_batch:
+        width = 0
+    question = Question(box, reduction, width, normalises)
+    if reduction.name == TOKEN_SUM and (length := _constant_length(question)):
+        question = dataclasses.replace(question, reduction=reduction.over(length))
+    return question, mix
 
 
 def _constant_length(question: Question) -> float:

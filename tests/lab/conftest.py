@@ -8,6 +8,8 @@ import torch
 from klip.engine import read_plan
 from klip.engine.advance import Keeping, advance
 from klip.lab.config import TokenConfig, Warmup
+from klip.lab.training import TokenRun
+from klip.runs import read_run
 
 TINY = Warmup(
     digits=1, slip=0.2, layers=1, width=32, heads=2, steps=250, batch=64, learning_rate=1e-2
@@ -76,6 +78,11 @@ def train(job, out, stop=lambda: False, **keeping):
     told = []
     advance([job], Keeping(out, **keeping), told.append, stop)
     return told[-1]
+
+
+def start(home, c):
+    """The run of a config, before its first iteration."""
+    return TokenRun(c, dict(read_run(Keeping(home).path(c.warmup)).arrays))
 
 
 def begun(home, out):

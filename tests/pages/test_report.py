@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from klip.cli import main
 from klip.draw.as_matplotlib import drawn as figure_of
 from klip.draw.pictures import pictures
 from klip.pages.report import answer
@@ -302,41 +301,7 @@ def test_the_page_says_what_is_pooled(page, tmp_path):
     assert page.overflow() == 0
 
 
-# -- the commands ---------------------------------------------------------------------------------
-
-
-def test_the_command_says_what_it_wrote(tmp_path, capsys):
-    make_study(tmp_path / "runs", shapes=FORMS[:2], seeds=1, **small())
-    page = tmp_path / "out" / "report.html"
-    assert main(["report", str(tmp_path / "runs"), "-o", str(page)]) == 0
-    said = capsys.readouterr().out
-    assert f"wrote {page}\n" in said
-    for kind in ("pdf", "svg", "png", "tex", "csv"):
-        assert f"*.{kind}: " in said
-        assert list(page.with_suffix("").glob(f"*.{kind}"))
-    assert main(["report", str(tmp_path / "runs"), "-o", str(page), "--page-only"]) == 0
-    assert main(["pack", str(tmp_path / "runs"), "-o", str(tmp_path / "packed")]) == 0
-    assert "2 runs in" in capsys.readouterr().out
-    before = page.read_bytes()
-    assert main(["report", str(tmp_path / "packed"), "-o", str(page), "--page-only"]) == 0
-    assert page.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["report", "{}/nothing"], "there is no folder"),
-        (["report", "{}", "-o", "{}/report.pdf"], "must end in .html"),
-        (["report", "{}", "-o", "/proc/report.html"], "cannot write"),
-        (["report", "{}", "--watch", "--every", "0"], "more than 0"),
-        (["pack", "{}", "-o", "{}/p"], "there are no runs"),
-    ],
-)
-def test_mistakes_are_one_line(args, message, tmp_path, capsys):
-    assert main([arg.replace("{}", str(tmp_path)) for arg in args]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
+# -- while runs go on ------------------------------------------------------------------------------
 
 
 def test_watching_ends_with_the_runs(tmp_path):
@@ -358,21 +323,6 @@ def test_watching_ends_with_the_runs(tmp_path):
     other.join()
     assert [run.status for run in study.runs] == ["done"]
     assert [line.rpartition(": ")[2] for line in said] == ["0 of 1 runs done", "1 of 1 runs done"]
-
-
-def test_ctrl_c_ends_watching(tmp_path, capsys, monkeypatch):
-    """The page that is left does not load itself again."""
-    make_run(tmp_path / "runs", config(**small()), 3, "running")
-
-    def pressed(seconds):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", pressed)
-    page = tmp_path / "report.html"
-    assert main(["report", str(tmp_path / "runs"), "-o", str(page), "--watch"]) == 0
-    assert "stopped watching" in capsys.readouterr().out
-    assert "Kept fresh" not in page.read_text()
-    assert not page.with_suffix("").exists()
 
 
 def test_watching_an_empty_folder_waits(tmp_path):

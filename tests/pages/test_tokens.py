@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from klip.cli import main
 from klip.draw import arms as arm_pictures
 from klip.draw.as_matplotlib import write
 from klip.pages.tokens import conclusion
@@ -73,17 +72,6 @@ def test_the_packed_form_is_small_and_gives_the_same_page(trained, tmp_path):
     assert render(tmp_path / "packed") == render(trained)
     shutil.copytree(trained, tmp_path / "elsewhere")
     assert render(tmp_path / "elsewhere") == render(trained)
-
-
-def test_the_command_knows_a_token_experiment(trained, tmp_path, capsys):
-    page, packed = tmp_path / "page.html", tmp_path / "packed"
-    assert main(["pack", str(trained), "-o", str(packed)]) == 0
-    assert main(["report", str(packed), "-o", str(page)]) == 0
-    said = capsys.readouterr().out
-    assert "10 runs in" in said
-    assert "*.csv: arms" in said
-    assert "position-accuracy" in said
-    assert "Which tokens" in page.read_text()
 
 
 def test_figures_are_written_and_are_the_same_twice(trained, tmp_path):

@@ -1,6 +1,5 @@
 """What TensorBoard is given, read back with its own reader."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from contextlib import ExitStack, closing
 import numpy as np
 import pytest
 
-from klip.cli import main
 from klip.runs import RunFolder, sinks
 from klip.runs.files import DiskTrouble
 from klip.runs.sinks import STATE, followed, sync
@@ -273,16 +271,3 @@ class TestTensorBoard:
         steps = list(followed(tmp_path / "runs", "tensorboard"))
         folder.close()
         assert [each.rows for each in steps] == [1, 2]
-
-    def test_the_command(self, tmp_path, capsys):
-        path = train(tmp_path / "runs", 3, "done")
-        assert main(["sync", str(tmp_path / "runs"), "--to", "tensorboard"]) == 0
-        out = capsys.readouterr().out
-        assert f"{path}: 3 rows added, 3 in all (done)" in out
-        assert f"tensorboard --logdir '{tmp_path / 'tensorboard'}'" in out
-        assert main(["sync", str(path), "--to", "tensorboard", "--json"]) == 0
-        (run,) = json.loads(capsys.readouterr().out)["runs"]
-        assert (run["outcome"], run["rows"], run["new"]) == ("unchanged", 3, 0)
-        (path / "checkpoint.safetensors").write_bytes(b"")
-        assert main(["sync", str(path), "--to", "tensorboard"]) == 1
-        assert "cannot be used" in capsys.readouterr().out

@@ -1,13 +1,12 @@
-"""The numbers that sinks are given, and mistakes in asking for one."""
+"""The numbers that sinks are given, and an extra that is missing."""
 
 import sys
 
 import pytest
 
-from klip.cli import main
 from klip.errors import KlipError
 from klip.runs.sinks import scalars, sync
-from tests.runs.synced import row, train
+from tests.runs.synced import row
 
 
 def test_tags():
@@ -23,34 +22,12 @@ def test_tags():
     assert scalars({"a": "text", "b": {"c": 1}, "d": 10**400, "lr": True}) == {"update/lr": 1.0}
 
 
-class TestMistakes:
-    """One line each, exit code 2."""
-
-    @pytest.mark.parametrize(
-        ("args", "said"),
-        [
-            (["{runs}", "--to", "neptune"], "choose tensorboard or wandb"),
-            (["{runs}", "--to", "tensorboard", "--online"], "--online is for --to wandb"),
-            (["{runs}/nowhere", "--to", "tensorboard"], "there is no folder"),
-            (["{empty}", "--to", "tensorboard"], "there are no runs"),
-        ],
-    )
-    def test_lines(self, tmp_path, capsys, args, said):
-        pytest.importorskip("tensorboard")
-        train(tmp_path / "runs", 1)
-        (tmp_path / "empty").mkdir()
-        names = {"runs": tmp_path / "runs", "empty": tmp_path / "empty"}
-        assert main(["sync", *(arg.format(**names) for arg in args)]) == 2
-        err = capsys.readouterr().err
-        assert said in err
-        assert err.count("\n") == 1
-
-    @pytest.mark.parametrize("extra", ["tensorboard", "wandb"])
-    def test_an_extra_that_is_missing(self, tmp_path, monkeypatch, extra):
-        monkeypatch.delitem(sys.modules, "klip.runs.sink_tensorboard", raising=False)
-        monkeypatch.delattr("klip.runs.sink_tensorboard", raising=False)
-        for name in [name for name in sys.modules if name.split(".")[0] == extra]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, extra, None)
-        with pytest.raises(KlipError, match=rf'pip install "klip\[{extra}\]"'):
-            sync(tmp_path, extra)
+@pytest.mark.parametrize("extra", ["tensorboard", "wandb"])
+def test_an_extra_that_is_missing(tmp_path, monkeypatch, extra):
+    monkeypatch.delitem(sys.modules, "klip.runs.sink_tensorboard", raising=False)
+    monkeypatch.delattr("klip.runs.sink_tensorboard", raising=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == extra]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(KlipError, match=rf'pip install "klip\[{extra}\]"'):
+        sync(tmp_path, extra)

@@ -128,6 +128,17 @@ def test_views_are_consistent(shape, seed):
     np.testing.assert_allclose(effective * w, m, rtol=1e-12, atol=1e-12)
 
 
+def test_one_ratio_of_many_samples(shape):
+    """A ratio that a whole sequence shares, `[B, 1]`, gives each of its samples its own number."""
+    x, a, given_context = draw_samples(shape, np.random.default_rng(0), (6, 5), 5.0)
+    narrow = x[:, :1]
+    wide = np.repeat(narrow, 5, axis=1)
+    with jax.enable_x64(True):
+        for run in (in_numpy, in_torch, in_jax):
+            one, many = (run(shape, r, a, given_context, "float64") for r in (narrow, wide))
+            np.testing.assert_allclose(one, many, rtol=1e-13, atol=1e-15)
+
+
 @settings(max_examples=5)
 @given(seed=seeds)
 def test_samples_are_independent(shape, seed):

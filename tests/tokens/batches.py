@@ -4,9 +4,33 @@ import numpy as np
 import torch
 
 from klip.shapes import Context
+from klip.tokens import (
+    ConstantLength,
+    Denominator,
+    GeometricMean,
+    MeanOfMeans,
+    MeanOfSums,
+    SequenceMean,
+    SequenceSum,
+    Token,
+    TokenMean,
+)
 from tests.shapes.samples import RANGES
 
 FROM_BATCH = {"old_log_prob", "mask", "position", "length", "sequence", "kl"}
+REDUCERS = {
+    "token-mean": TokenMean(),
+    "mean-of-means": MeanOfMeans(),
+    "mean-of-sums": MeanOfSums(),
+    "constant": ConstantLength(16),
+    "given": Denominator(13.0),
+}
+LEVELS = {
+    "token": Token(),
+    "mean": SequenceMean(),
+    "sum": SequenceSum(),
+    "geometric": GeometricMean(0.3, 0.2),
+}
 
 
 def draw(seed, rows=5, length=7, dtype=torch.float64, needs=(), reach=0.5):

@@ -1,0 +1,116 @@
+"""`klip run` and `klip plans`: options reach the plan, mistakes are a line, nothing is repeated."""
+
+import json
+
+import pytest
+
+from klip.cli import experiments, main
+from klip.engine import read_plan, shipped_plans
+from klip.engine.advance import CHECKPOINT_EVERY, Keeping
+
+PLAN = """
+about = "Mine."
+seeds = [3, 7]
+[[runs]]
+tasks = ["CartPole-v1"]
+shapes = ["clip", "clip(eps=0.2)"]
+config = { rollout = 16, envs = 2, steps = 64, minibatch = 16, epochs = 1, hidden = [8] }
+"""
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    """What `klip run` would train, and how; nothing is trained."""
+    calls = []
+
+    def follow(*args):
+        calls.append(args)
+        return 7
+
+    monkeypatch.setattr(experiments, "follow", follow)
+    return calls
+
+
+def test_options_reach_the_plan(followed, tmp_path, capsys):
+    code = main([
+        "run", "paper", "--task", "Hopper-v4", "Ant-v4", "--shape", "clip", "--seeds", "2",
+        "--steps", "204800", "--out", str(tmp_path), "--workers", "1", "--dry-run",
+        "--checkpoint-every", "9", "--accept-changes", "--start-over",
+    ])  # fmt: skip
+    assert code == 7
+    part = read_plan("paper").only(["Hopper-v4", "Ant-v4"], ["clip"], seeds=2, steps=204_800)
+    keeping = Keeping(tmp_path, 9.0, True, True)
+    assert followed == [(part.configs, keeping, 1, None, True)]
+    assert f"plan paper: {part.about}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [([], None), (["--ray"], "auto"), (["--ray", "10.0.0.1:6379"], "10.0.0.1:6379")],
+)
+def test_a_cluster_is_asked_for_with_or_without_its_address(followed, given, address):
+    main(["run", "soft-clip", *given])
+    ((jobs, keeping, workers, ray, dry_run),) = followed
+    assert jobs == read_plan("soft-clip").configs
+    assert (workers, ray, dry_run) == (None, address, False)
+    assert (keeping.every, keeping.out.name) == (CHECKPOINT_EVERY, "runs")
+
+
+def test_arms_of_a_token_plan_are_asked_for_by_their_names(followed):
+    main(["run", "scratchpad", "--arm", "hard drop", "--seeds", "1"])
+    ((jobs, *_),) = followed
+    assert [(job.arm, job.seed) for job in jobs] == [("hard drop", 0)]
+
+
+def test_plans_as_json(capsys):
+    assert main(["plans", "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert plans.keys() == set(shipped_plans())
+    assert (plans["paper"]["runs"], plans["paper"]["kind"]) == (140, "ppo")
+    assert plans["scratchpad"]["kind"] == "tokens"
+    assert "hard drop" in plans["scratchpad"]["names"]
+    assert all(plan["about"] and plan["names"] for plan in plans.values())
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["papr"], f"one of {', '.join(shipped_plans())}, or the path"),
+        (["paper", "--task", "Hoper-v4"], "has no task 'Hoper-v4'; it has Ant-v4"),
+        (["paper", "--shape", "spo"], "has no shape 'spo(eps=0.2)'"),
+        (["paper", "--seeds", "0"], "--seeds 0 leaves nothing"),
+        (["paper", "--task", "CartPole-v1", "--steps", "10"], "less than one rollout"),
+        (["paper", "--workers", "99"], "must lie between 1 and"),
+        (["paper", "--ray", "a", "b"], "give one address"),
+        (["paper", "--ray", "a", "--workers", "1"], "give one of them"),
+    ],
+)
+def test_mistakes_on_the_command_line(args, message, tmp_path, capsys):
+    pytest.importorskip("ray") if "--ray" in args else None
+    assert main(["run", *args, "--out", str(tmp_path / "never")]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "never").exists()
+
+
+def test_it_says_beforehand_what_it_would_do(tmp_path, capsys):
+    out = str(tmp_path / "runs")
+    assert main(["run", "paper", "--dry-run", "--out", out]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "140 of 140 runs are missing, 121.9 million steps: about 2 h" in text
+    assert not (tmp_path / "runs").exists()
+    assert main(["plans"]) == 0
+    assert "195" in capsys.readouterr().out
+
+
+def test_a_plan_runs_and_is_not_repeated(in_this_process, tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(PLAN)
+    args = ["run", str(path), "--out", str(tmp_path / "runs"), "--workers", "1"]
+    assert main(args) == 0
+    assert "2 of 2 runs are missing" in capsys.readouterr().out
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*") if p.is_file()}
+    assert main(args) == 0
+    assert "all 2 runs have ended" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in times} == times
