@@ -15,12 +15,13 @@ from tests.studies.token_folders import make_experiment
     ("args", "given"),
     [
         ([], (Path("runs"), Path("report.html"), None, False, False, 10.0)),
+        (["--watch"], (Path("runs"), Path("report.html"), None, False, True, 10.0)),
         (
             ["there", "-o", "a.html", "--figures", "b", "--page-only", "--watch", "--every", "3"],
             (Path("there"), Path("a.html"), Path("b"), True, True, 3.0),
         ),
     ],
-    ids=["none", "all"],
+    ids=["none", "one", "all"],
 )
 def test_options_reach_the_report(args, given, monkeypatch, capsys):
     calls = []

@@ -49,7 +49,7 @@ def test_every_number_is_checked(good, name, wrong):
         ({"shape": "adaptive-kl"}, "adaptive-kl is a controller"),
         ({"shape": "clip(eps=by-entropy)"}, "needs entropy; of a token the lab knows age, length"),
         ({"code": "0123"}, r"the file of the shape clip\(eps=0.1\) has changed"),
-        ({"warmup": Warmup(width=65)}, "width=65 must be a multiple of twice the 4 heads"),
+        ({"warmup": Warmup(width=68)}, "width=68 must be a multiple of twice the 4 heads"),
         ({"warmup": Warmup(slip=1.5)}, "slip=1.5 and forget=0.45 must be probabilities"),
         ({"warmup": Warmup(forget=2.0)}, "forget=2.0 must be probabilities"),
     ],
