@@ -23,7 +23,7 @@ import numpy as np
 
 from klip.engine.job import kind_of
 from klip.runs import read_run
-from klip.runs.machine import this_machine
+from klip.runs.machine import differences, this_machine
 from klip.runs.record import run_paths
 
 LIBRARIES = tuple({name: None for kind in ("ppo", "tokens") for name in kind_of(kind).libraries})
@@ -52,10 +52,9 @@ def main() -> int:
         print(f"{len(now)} runs kept in {KEPT}")
         return 0
     before = json.loads(KEPT.read_text())
-    if before["machine"] != dict(this_machine(LIBRARIES)):
-        print(
-            "other versions or another processor than when the digests were kept: they may differ"
-        )
+    machine = this_machine(LIBRARIES)
+    for change in differences(before["machine"], machine):
+        print(f"since the digests were kept: {change}; bytes may differ")
     return compare({k: v for k, v in before["runs"].items() if k in now or len(now) > 20}, now)
 
 
@@ -87,22 +86,21 @@ def digests(path: Path) -> tuple[str, dict[str, Any]]:
 
 def compare(before: dict[str, Any], now: dict[str, Any]) -> int:
     """Print what differs, run by run; 0 if nothing does."""
-    differ = 0
+    differ = set()
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
         if old is None or new is None:
             print(f"{name}: {'not trained now' if new is None else 'not kept before'}")
-            differ += 1
+            differ.add(name)
             continue
         for kind in ("arrays", "metrics"):
             lost = {k: v for k, v in old[kind].items() if new[kind].get(k) != v}
-            renamed = {k: n for k, v in lost.items() for n, w in new[kind].items() if w == v}
-            changed = sorted(lost.keys() - renamed.keys())
-            if changed:
+            renamed = {k for k, v in lost.items() if v in new[kind].values()}
+            if changed := sorted(lost.keys() - renamed):
                 print(f"{name}: {kind} differ: {', '.join(changed)}")
-                differ += 1
-    same = len(before) - differ
-    print(f"{len(now)} runs trained, {max(same, 0)} of {len(before)} the same in every byte")
+                differ.add(name)
+    same = len(before.keys() - differ)
+    print(f"{len(now)} runs trained, {same} of {len(before)} the same in every byte")
     return 1 if differ else 0
 
 
