@@ -5,7 +5,7 @@ import pytest
 from klip.adapters.common import check_fields, defaults, given_region, given_shape
 from klip.errors import KlipError
 from klip.shapes import CONTEXT_FIELDS, Clip, IcePop, KLk3, Shape, Truncate, catalogue, parse
-from klip.tokens import OPSM, ReferenceKL, Region, SequenceMean
+from klip.tokens import OPSM, ReferenceKL, SequenceMean, TokenRegion
 
 
 @pytest.mark.parametrize("cls", catalogue(Shape).values(), ids=lambda cls: cls.name)
@@ -70,7 +70,7 @@ def test_what_does_not_spell_a_shape_is_refused(wrong):
 def test_a_region_is_read_and_every_part_of_it_is_checked():
     fields = {"mask", "reference_log_ratio"}
     given = ("clip", "sequence-mean", ["opsm(delta=0.1)"], ["reference-kl"])
-    values = Region(Clip(), SequenceMean(), (OPSM(delta=0.1),), (ReferenceKL(),))
+    values = TokenRegion(Clip(), SequenceMean(), (OPSM(delta=0.1),), (ReferenceKL(),))
     assert given_region("T", fields, *given) == values
     assert given_region("T", fields, "clip + reference-kl").needs == {"reference_log_ratio"}
     for left in fields:

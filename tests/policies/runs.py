@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from klip.engine.job import kind_of
 from klip.engine.random import stream
 from klip.ppo.acting import initial, layout_of
 from klip.ppo.config import Config
@@ -58,7 +59,7 @@ def write_run(folder, task, *, status="done", saves=1, arrays=None, config=None,
         spec = describe(task)
         arrays = arrays_of(config, spec.observation_size, spec.action)
     path = folder_of(folder, task, config["shape"], config["seed"], config_id(_plain(config)))
-    run = RunFolder(path, config)
+    run = RunFolder(path, config, libraries=kind_of("ppo").libraries)
     try:
         for k in range(1, saves + 1):
             run.append(
