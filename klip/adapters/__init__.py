@@ -1,5 +1,5 @@
-"""Trainers that people have: a shape carried into TRL, verl, prime-rl, Tinker and SB3.
+"""Shapes in other trainers: TRL, verl, prime-rl, Tinker and Stable-Baselines3.
 
-Each trainer has its module, which needs its library and PyTorch. Knows shapes, theory, tokens and
-draw; only the commands import it.
+Each trainer has its module, which needs its library and PyTorch. The room knows shapes, theory,
+tokens and draw; only the commands import it.
 """

@@ -1,4 +1,4 @@
-"""What every adapter asks of the trust region it is given, and what every trainer logs of it."""
+"""What adapters share: checks of the user's trust region, and the names of logged metrics."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ LOGGED = (
     *("inside", "kill", "pass", "killed_mass", "pull", "k3"),
     *("ratio_mean", "ratio_min", "ratio_max", "beta_p05", "beta_p50", "beta_p95"),
 )
-"""The diagnostics that are logged where a trainer's log should stay short."""
+"""The diagnostics that trainers with a short log record."""
 
 
 def logged(metrics: Mapping[str, T]) -> dict[str, T]:
-    """Metrics by the names that they have in a trainer's log.
+    """The metrics under the names that they have in a trainer's log.
 
     >>> logged({"kill": 0.5})
     {'klip/kill': 0.5}
@@ -51,7 +51,7 @@ def given_region(
     gates: Iterable[str | Gate] = (),
     penalties: Iterable[str | Penalty] = (),
 ) -> TokenRegion:
-    """The region of these values or spellings, if `trainer` can give it what it needs.
+    """The region of these values or spellings; raises if `trainer` lacks what it needs.
 
     `fields` are the context fields that reach the loss in that trainer.
 
@@ -64,7 +64,7 @@ def given_region(
 
 
 def given_shape(shape: str | Region, trainer: str, fields: Iterable[str]) -> Shape:
-    """The shape that `shape` is or spells, if `trainer` can give it what it needs.
+    """The shape that `shape` is or spells; raises if `trainer` lacks what it needs.
 
     >>> given_shape("clip(eps=0.3)", "TRL", ())
     Clip(eps=0.3, low=None, high=None)
@@ -90,7 +90,7 @@ def given_shape(shape: str | Region, trainer: str, fields: Iterable[str]) -> Sha
 def check_fields(
     parts: Iterable[Shape | Gate | Penalty], trainer: str, fields: Iterable[str]
 ) -> None:
-    """Refuse what `trainer` cannot serve: context that it lacks, or a closed-form KL."""
+    """Raise if a part needs context that `trainer` lacks, or weighs a closed-form KL."""
     fields = frozenset(fields)
     for part in parts:
         for name in sorted(part.needs - fields):
@@ -107,7 +107,7 @@ def check_fields(
 
 
 def defaults(settings: Any) -> dict[str, Any]:
-    """The default of each field of a trainer's settings, which are a dataclass or one's value."""
+    """The default of each field of a trainer's settings, a dataclass or an instance of one."""
     return {field.name: field.default for field in dataclasses.fields(settings)}
 
 

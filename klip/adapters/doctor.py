@@ -1,7 +1,7 @@
-"""`klip doctor verl`: whether a worker of verl would find the loss `klip`, its shape, and m.
+"""`klip doctor verl`: whether a worker of verl finds the loss `klip` and its shape.
 
-verl loads its plugins when it is imported, and says nothing when one fails. So everything is looked
-at in a process that has just started, as a worker has, and that lets verl do the loading.
+verl loads its plugins when it is imported, and is silent when one fails. So the checks run in a
+fresh process, as a worker is, and let verl do the loading.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from klip.errors import KlipError
 
 GROUP = "verl.plugins"
 TIMEOUT = 300.0
-"""Seconds that a worker may take to start; importing verl takes some ten."""
+"""Seconds that a worker may take; importing verl takes about ten."""
 
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One line of what the doctor says."""
+    """One line of the doctor's report."""
 
     name: str
     ok: bool | None
-    """None: it could not be looked at, for what failed before"""
+    """None if an earlier failure prevented the check"""
     says: str
 
 
 def verl(ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
-    """What a fresh process finds; with `ray`, what a worker of Ray finds too.
+    """The checks in a fresh process, and with `ray` in a worker of Ray too.
 
-    `run` are a run's settings, as `python -m verl.trainer.main_ppo` takes them.
+    `run` holds a run's settings, as `python -m verl.trainer.main_ppo` takes them.
     """
     checks = _fresh_process(run)
     if ray:
@@ -50,12 +50,13 @@ def verl(ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
 
 
 def doctor(trainer: str, ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
-    """Whether a trainer's workers find Klip and its shape: what was looked at, and what was seen.
+    """Whether a trainer's workers find Klip and its shape, check by check.
 
     Args:
         trainer: verl
-        ray: look in a worker of Ray too: of the cluster of RAY_ADDRESS, or of one started here
-        run: settings of a run, as verl takes them: would it use the shape, and would that matter
+        ray: also check a worker of Ray, in the cluster of RAY_ADDRESS or in one started here
+        run: settings of a run, as verl takes them, to check whether it would use the shape and
+            whether that would matter
 
     """
     if trainer != "verl":
@@ -64,14 +65,14 @@ def doctor(trainer: str, ray: bool = False, run: Sequence[str] = ()) -> list[Doc
 
 
 def healthy(checks: list[DoctorCheck]) -> bool:
-    """Whether every check was made, and is good."""
+    """Whether every check was made and passed."""
     return all(check.ok for check in checks)
 
 
 def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
-    """Every check, in the process that this is; the first that fails leaves the rest unmade.
+    """Every check, made in this process; those after the first failure are not made.
 
-    The shape needs no verl, so it is read in any case.
+    The shape needs no verl, so it is checked in any case.
     """
     steps: list[tuple[str, Callable[[], str]]] = [
         ("torch", _torch),
@@ -86,7 +87,7 @@ def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
     failed = ""
     for name, step in steps:
         if failed and name != "shape":
-            checks.append(DoctorCheck(name, None, f"not looked at: {failed} comes first"))
+            checks.append(DoctorCheck(name, None, f"not checked: {failed} failed"))
             continue
         try:
             checks.append(DoctorCheck(name, True, step()))
@@ -111,7 +112,7 @@ def _verl() -> str:
 
 
 def _plugin() -> str:
-    """Whether verl's own import of its plugins brought ours; if not, why."""
+    """Says that verl's own import loaded our plugin; raises with the reason if not."""
     policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip().lower()
     allowed = [name.strip() for name in policy.split(",")]
     if policy != "auto" and "klip" not in allowed:
@@ -120,9 +121,9 @@ def _plugin() -> str:
         )
     point = _entry_point()
     loaded = point.module in sys.modules
-    point.load()  # what verl keeps to itself comes out here
+    point.load()  # raises the error that verl hides
     if not loaded:
-        raise KlipError(f"{point.value} loads, but verl's own import passed it over")
+        raise KlipError(f"{point.value} loads, but verl's own import skipped it")
     return f"{point.name} = {point.value}, loaded by verl's import"
 
 
@@ -147,25 +148,22 @@ def _loss() -> str:
 def _shape() -> str:
     from klip.adapters.verl_settings import settings
 
-    given = settings()
+    chosen = settings()
     where = " and ".join(name for name in ("KLIP_SHAPE", "KLIP_CONFIG") if os.environ.get(name))
-    needs = (
-        f"; it needs {', '.join(sorted(given.shape.needs))}, and has it"
-        if given.shape.needs
-        else ""
-    )
-    return f"{given.shape} at the level {given.level}, by {where}{needs}"
+    fields = ", ".join(sorted(chosen.shape.needs))
+    needs = f"; it needs {fields}, and has it" if fields else ""
+    return f"{chosen.shape} at the level {chosen.level}, by {where}{needs}"
 
 
 def _trial() -> str:
-    """A small batch through the registered loss: its gradient has to be that of m."""
+    """Says that the registered loss of a small batch has the gradient -m / tokens; or raises."""
     import torch
 
     from klip.adapters.verl_settings import settings
     from klip.tokens import token_multiplier
 
     plain = importlib.import_module("klip.adapters.verl").plain_loss("klip")
-    given = settings()
+    chosen = settings()
     generator = torch.Generator().manual_seed(0)
     old = -3 * torch.rand(8, 16, generator=generator)
     new = (old + 0.3 * torch.randn(8, 16, generator=generator)).requires_grad_(True)
@@ -173,7 +171,7 @@ def _trial() -> str:
     mask = torch.arange(16) < torch.arange(2, 18, 2)[:, None]
     loss = plain(new, old, advantages, mask)
     (gradient,) = torch.autograd.grad(loss, new)
-    m = token_multiplier(new, old, advantages, mask, given.shape, level=given.level)
+    m = token_multiplier(new, old, advantages, mask, chosen.shape, level=chosen.level)
     if not bool(torch.isfinite(loss)):
         raise KlipError(f"the loss of a small batch is {loss.item()}")
     if not torch.allclose(gradient, -m / mask.sum(), rtol=1e-5, atol=1e-8):
@@ -183,26 +181,26 @@ def _trial() -> str:
 
 
 def composed(run: Sequence[str]) -> Any:
-    """verl's whole configuration with a run's settings."""
+    """verl's whole configuration for a run with these settings."""
     hydra = importlib.import_module("hydra")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Hydra's, about itself
+        warnings.simplefilter("ignore")  # Hydra warns about itself
         with hydra.initialize_config_module("verl.trainer.config", version_base=None):
             return hydra.compose("ppo_trainer", list(run))
 
 
 def _run(run: Sequence[str]) -> str:
-    """Whether a run with these settings would use the shape, and whether it would matter."""
+    """Says how many updates per batch use the shape; raises if none would, or if none matters."""
     from klip.adapters.verl_settings import settings
 
-    config, given = composed(run), settings()
+    config, chosen = composed(run), settings()
     actor, correction = config.actor_rollout_ref.actor, config.algorithm.rollout_correction
     if actor.policy_loss.loss_mode != "klip":
         raise KlipError(
             f"loss_mode is {actor.policy_loss.loss_mode}: the run does not use Klip; set "
             "actor_rollout_ref.actor.policy_loss.loss_mode=klip"
         )
-    importlib.import_module("klip.adapters.verl").check_config(actor, given)
+    importlib.import_module("klip.adapters.verl").check_config(actor, chosen)
     if correction.bypass_mode and (correction.rollout_is or correction.rollout_rs):
         raise KlipError(
             "rollout_is and rollout_rs of algorithm.rollout_correction do nothing with "
@@ -222,8 +220,8 @@ def worker_variables(run: Sequence[str]) -> dict[str, str]:
     """The environment variables that a run gives to Ray's workers."""
     if not run:
         return {}
-    given = composed(run).ray_kwargs.ray_init.runtime_env.get("env_vars", None)
-    return {str(name): str(value) for name, value in (given or {}).items()}
+    variables = composed(run).ray_kwargs.ray_init.runtime_env.get("env_vars", None)
+    return {str(name): str(value) for name, value in (variables or {}).items()}
 
 
 def _last_line(error: BaseException) -> str:
@@ -241,17 +239,17 @@ def _fresh_process(run: Sequence[str]) -> list[DoctorCheck]:
                 command, capture_output=True, text=True, timeout=TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired:
-            silent = f"a fresh process said nothing for {TIMEOUT:g} s"
+            silent = f"a fresh process did not answer within {TIMEOUT:g} s"
             return [DoctorCheck("process", False, silent)]
         if done.returncode or not path.exists():
-            last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+            last = (done.stderr.strip() or "it printed no error").splitlines()[-1]
             ended = f"a fresh process ended with {done.returncode}: {last}"
             return [DoctorCheck("process", False, ended)]
         return [DoctorCheck(**check) for check in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def _ray_worker(run: Sequence[str]) -> Iterator[DoctorCheck]:
-    """The same checks in a worker of Ray: of the cluster of RAY_ADDRESS, or of one started here."""
+    """The same checks in a worker of Ray, in the cluster of RAY_ADDRESS or one started here."""
     try:
         ray: Any = importlib.import_module("ray")
         ray.init(
@@ -272,8 +270,8 @@ def _ray_worker(run: Sequence[str]) -> Iterator[DoctorCheck]:
 
 
 def main(path: str, *run: str) -> None:
-    """The fresh process: every check, as JSON in a file, since verl may print what it likes."""
-    # Settings that verl does not take are a check of their own.
+    """Run by the fresh process: write every check as JSON to `path`, since verl prints too."""
+    # The check `run` reports settings that verl does not take.
     with contextlib.suppress(Exception):
         os.environ.update(worker_variables(run))
     checks = [asdict(check) for check in look(run)]

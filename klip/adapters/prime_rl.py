@@ -1,14 +1,13 @@
 """prime-rl: `klip.adapters.prime_rl.loss` as its custom loss, one sequence at a time.
 
-In the trainer's configuration, where every argument of `loss` may stand among the kwargs:
+In the trainer's configuration, whose kwargs may hold every argument of `loss`:
 
     [trainer.loss]
     type = "custom"
     import_path = "klip.adapters.prime_rl.loss"
     kwargs = { shape = "clip(low=0.2, high=0.28)" }
 
-prime-rl itself is not imported: a custom loss reads the fields of its inputs and is read by the
-fields of its outputs, and nothing else.
+prime-rl itself is not imported: it and a custom loss share only the fields of inputs and outputs.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from klip.tokens import Denominator, Diagnostics, TokenRegion, token_context, to
 TRAINER = "prime-rl"
 FIELDS = ("old_log_prob", "mask", "position", "length", "sequence", "reference_log_ratio")
 LOGGED = ("inside", "kill", "pass", "killed_mass", "pull", "ratio_deviation")
-"""The diagnostics whose mean over sequences means something."""
+"""The diagnostics whose mean over sequences is meaningful."""
 
 
 class Outputs(NamedTuple):
-    """What prime-rl reads of a loss's result."""
+    """The result of a loss, with the fields that prime-rl reads."""
 
     loss: Tensor
     """`[]`, a sum over the sequence's tokens: prime-rl divides by those of the whole batch"""
@@ -62,10 +61,15 @@ def loss(
 ) -> Outputs:
     """loss = -sum_t weight_t J_t over one sequence, d loss / d log pi(t) = -weight_t m_t.
 
-    `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and `loss_mask`, `[T]` each,
-    and perhaps `ref_logprobs` and `loss_weights`. The ratio is the trainer's over the sampler's:
-    for a shape "old" is the policy that sampled. `level` is the ratio that the shape sees: token,
-    sequence-mean (GSPO), sequence-sum or geometric-mean(low=0.4, high=0.4) (GMPO).
+    The ratio is the trainer's over the sampler's: for a shape "old" is the policy that sampled.
+
+    Args:
+        inputs: has `trainer_logprobs`, `inference_logprobs`, `advantages` and `loss_mask`, `[T]`
+            each, and perhaps `ref_logprobs` and `loss_weights`
+        shape: the spelling of a shape
+        level: the ratio that the shape sees: token, sequence-mean (GSPO), sequence-sum or
+            geometric-mean(low=0.4, high=0.4) (GMPO)
+        nonfinite: as in `klip.tokens.token_loss`
 
     >>> import torch
     >>> from types import SimpleNamespace
@@ -75,6 +79,7 @@ def loss(
     >>> outputs = loss(sequence, shape="clip(eps=0.25)")
     >>> outputs.loss.item(), outputs.metrics["klip/kill"].item()
     (-2.25, 0.5)
+
     """
     region = _read(shape, level)
     new, old, mask = inputs.trainer_logprobs, inputs.inference_logprobs, inputs.loss_mask
@@ -88,7 +93,7 @@ def loss(
     if "reference_log_ratio" in region.needs and reference is None:
         raise KlipError(
             f"{region.shape.name} needs reference_log_ratio, and these inputs have no "
-            "ref_logprobs: prime-rl has them for algorithms that score a reference alone"
+            "ref_logprobs: prime-rl has them only for algorithms that score a reference"
         )
     weights = getattr(inputs, "loss_weights", None)
     value, diagnostics = token_loss(
@@ -120,12 +125,12 @@ def loss(
 
 @functools.lru_cache(maxsize=16)
 def _read(shape: str, level: str) -> TokenRegion:
-    """Once a run, not once a sequence."""
+    """`given_region`, cached: it runs once per run, not once per sequence."""
     return given_region(TRAINER, FIELDS, shape, level)
 
 
 def _metrics(diagnostics: Diagnostics) -> dict[str, Tensor]:
-    """Means over the sequence's tokens; tensors, so that a GPU need not be waited for."""
+    """Means over the sequence's tokens, as tensors `[]`: reading numbers would wait for the GPU."""
     sums = totals(diagnostics.observed, diagnostics.active)
     row = metrics(sums | {"count": sums["count"].clamp(min=1)})
     inert = diagnostics.inert.to(sums["count"].dtype)
@@ -136,7 +141,7 @@ def _metrics(diagnostics: Diagnostics) -> dict[str, Tensor]:
 class IPO(Shape):
     """m = min(w, cap) A unless the probability moved by more than eps, either way: then 0.
 
-    prime-rl's own default as a shape, to start from: "klip.adapters.prime_rl:IPO(eps=0.3)".
+    It is the loss that prime-rl uses by default, spelled "klip.adapters.prime_rl:IPO(eps=0.3)".
 
     >>> from klip.shapes import Context
     >>> likely = Context(old_log_prob=-0.6931)

@@ -1,7 +1,7 @@
-"""Flat batches `[N]`, one action an entry, as scripts in the style of CleanRL have them.
+"""Flat batches `[N]`, one entry per action, as scripts in the style of CleanRL have them.
 
-`policy_loss` takes the place of the clipped loss, with a shape or its spelling; `together` joins
-what its minibatches say.
+`policy_loss` replaces the clipped loss, with a shape or its spelling; `together` joins the
+diagnostics of its minibatches.
 """
 
 from __future__ import annotations
@@ -33,30 +33,36 @@ def policy_loss(
 ) -> TokenLoss:
     """loss = -mean(J), d loss / d log_prob = -m / N.
 
-    All of `[N]`; `log_prob` has a gradient, and the advantages are as the script has made them
-    (normalised or not). `old_log_prob` is at the shape's disposal by itself; what else it needs is
-    in the context, `[N]` or a number. `state_kl` is the closed-form KL(old || new) at each sample's
-    state, with gradient, for shapes that weigh it (`kl`, `truly-ppo`).
+    Args:
+        log_prob: of the new policy, `[N]`, with gradient
+        old_log_prob: of the policy that sampled, `[N]`; shapes that need it get it from here
+        advantages: `[N]`, normalised or not, as the script has them
+        shape: a shape or its spelling
+        context: other fields that the shape needs, `[N]` or numbers
+        state_kl: closed-form KL(old || new) at each sample's state, `[N]`, with gradient, for
+            shapes that weigh it (`kl`, `truly-ppo`)
+        diagnostics: whether to return diagnostics
 
     >>> new = torch.tensor([0.0, 0.5], requires_grad=True)
     >>> loss, diagnostics = policy_loss(new, torch.zeros(2), torch.ones(2), Clip(eps=0.25))
     >>> loss.backward()
     >>> loss.item(), new.grad.tolist(), diagnostics.metrics()["kill"]
     (-1.125, [-0.5, -0.0], 0.5)
+
     """
     shape = named(Shape, shape)
     vectors = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     for name, x in (vectors | {"state_kl": state_kl}).items():
         if x is not None and (x.ndim != 1 or x.shape != log_prob.shape):
             raise KlipError(
-                f"{name} {list(x.shape)} must be [N], one number a sample, like log_prob "
+                f"{name} {list(x.shape)} must be [N], one number per sample, like log_prob "
                 f"{list(log_prob.shape)}: sum over the parts of an action, and flatten"
             )
-    # A sample is no sequence: a position, a length or a mask must be given, never made up.
+    # A sample is no sequence: the caller must give a position, a length or a mask.
     known = {"old_log_prob"} | ({"kl"} if state_kl is not None else set())
     check_needs(shape, context.given | known)
     check_recorded(log_prob, old_log_prob)
-    with native_exp():  # rounding differently, a run drifts away from the script's own
+    with native_exp():  # other rounding would let a run drift from the script's own
         return token_loss(
             log_prob[:, None],
             old_log_prob[:, None],
@@ -85,7 +91,7 @@ def together(parts: Sequence[Diagnostics]) -> Diagnostics:
     def joined(side: int) -> Any:
         edges = [part.edges[side] for part in parts]
         if not any(isinstance(edge, Tensor) for edge in edges) and len(set(edges)) == 1:
-            return edges[0]  # as a number it is compared exactly as each part compared it
+            return edges[0]  # a number, so that comparisons are exactly those of each part
         return torch.cat(
             [
                 torch.as_tensor(edge, dtype=part.m.dtype, device=part.m.device).expand_as(part.m)
@@ -103,7 +109,7 @@ def together(parts: Sequence[Diagnostics]) -> Diagnostics:
 
 
 def check_recorded(log_prob: Tensor, old_log_prob: Tensor) -> None:
-    """Refuse old log-probs that are all 0 although the policy is not certain: nobody stored them.
+    """Raise if old log-probs are all 0 although the policy is not certain: they were not stored.
 
     >>> check_recorded(torch.tensor([-1.0, -2.0]), torch.zeros(2))
     Traceback (most recent call last):

@@ -1,8 +1,8 @@
 """Stable-Baselines3's PPO with any shape: `KlipPPO("MlpPolicy", env, shape="spo(eps=0.2)")`.
 
-Stable-Baselines3 has no hook in its policy loss, so `train()` is written anew here: the same
-numbers in the same order, with the shape in the place of its clip. With the shape `clip` an update
-is the one of its own PPO up to the rounding of float32, and in float64 to the last bit.
+Stable-Baselines3 has no hook in its policy loss, so this module has a `train()` of its own: the
+same numbers in the same order, with the shape in place of the clip. With the shape `clip` an update
+equals that of the original PPO up to the rounding of float32, and in float64 to the last bit.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from klip.tokens import Diagnostics
 TRAINER = "Stable-Baselines3"
 FIELDS = ("old_log_prob", "kl", "entropy", "step")
 KILLED = ("beta_kill_p05", "beta_kill_p50", "beta_kill_p95")
-"""Diagnostics that are logged besides the usual ones, where a sample was killed."""
+"""Diagnostics that are also logged if a sample was killed."""
 FOLLOWED = "2ffe213c00847e0d"
-"""The fingerprint of the `train()` that ours follows: that of versions 2.4.0 to 2.9.2."""
+"""The fingerprint of the `train()` that ours follows, which is in versions 2.4.0 to 2.9.2."""
 
 
 class KlipPPO(PPO):
     """PPO of Stable-Baselines3 whose trust region is a shape or a controller.
 
-    All arguments are those of `stable_baselines3.PPO`, and `shape`, by keyword: a value of
-    `klip.shapes` or its spelling. The shape decides, so `clip_range` is left out. Models are saved
-    with their shape, and a controller's state; `KlipPPO.load(path, shape=...)` changes it.
+    It takes the arguments of `stable_baselines3.PPO` and, by keyword, `shape`: a value of
+    `klip.shapes` or its spelling. The shape replaces `clip_range`, which is left out. A saved model
+    has its shape and a controller's state; `KlipPPO.load(path, shape=...)` changes the shape.
 
     >>> model = KlipPPO("MlpPolicy", "CartPole-v1", n_steps=64, shape="spo(eps=0.3)", device="cpu")
     >>> model.shape
@@ -59,9 +59,9 @@ class KlipPPO(PPO):
     ) -> None:
         self.shape = shape
         self.shape_state: dict[str, float] = {}
-        given = inspect.signature(PPO).bind(policy, env, *args, **kwargs)
-        given.arguments.setdefault("clip_range", None)  # told from one that the user gave
-        super().__init__(*given.args, **given.kwargs)
+        bound = inspect.signature(PPO).bind(policy, env, *args, **kwargs)
+        bound.arguments.setdefault("clip_range", None)  # None: the user gave none
+        super().__init__(*bound.args, **bound.kwargs)
 
     def _setup_model(self) -> None:
         value = parse(self.shape) if isinstance(self.shape, str) else self.shape
@@ -79,7 +79,7 @@ class KlipPPO(PPO):
         if train_fingerprint() != FOLLOWED:
             warnings.warn(
                 "this version of Stable-Baselines3 has a train() that KlipPPO has not been "
-                "compared with: what it newly does is missing here",
+                "compared with: whatever is new in it is missing here",
                 stacklevel=2,
             )
         if self.n_epochs == 1 and self.batch_size >= self.n_steps * self.n_envs:
@@ -95,7 +95,7 @@ class KlipPPO(PPO):
         return [*super()._excluded_save_params(), "_region", "clip_range"]
 
     def train(self) -> None:
-        """Epochs of minibatches over the rollout; the policy gradient is the shape's multiplier."""
+        """Train for epochs of minibatches over the rollout, with the shape's multiplier."""
         policy, region = self.policy, self._region
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
@@ -141,7 +141,7 @@ class KlipPPO(PPO):
         if self.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         if entropy is None and "entropy" in shape.needs:
-            raise KlipError(f"{shape.name} needs entropy, which a squashed policy has none of")
+            raise KlipError(f"{shape.name} needs entropy, which a squashed policy does not have")
         known = {} if entropy is None else {"entropy": entropy.detach()}
         context = Context(step=float(self.num_timesteps), **known)
         kl = None if old is None else old.kl(batch.observations)
@@ -168,7 +168,7 @@ class KlipPPO(PPO):
         )
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Values, log-probabilities of the actions taken, and entropies if there is a formula."""
+        """Values, log-probabilities of the actions taken, and entropies if they have a formula."""
         discrete = isinstance(self.action_space, spaces.Discrete)
         actions = batch.actions.long().flatten() if discrete else batch.actions
         return self.policy.evaluate_actions(batch.observations, actions)
@@ -227,7 +227,7 @@ class Minibatch(NamedTuple):
 
 
 class OldPolicy:
-    """The policy of the rollout: its parameters, kept while the epochs move the policy's own."""
+    """The policy of the rollout: a copy of its parameters, which the epochs do not change."""
 
     def __init__(self, policy: Any) -> None:
         self.policy, self.at = policy, _At(policy)
@@ -235,9 +235,9 @@ class OldPolicy:
         self.tensors = {name: x.detach().clone() for name, x in named}
 
     def kl(self, observations: Any) -> Tensor:
-        """KL(old || new) `[N]` in closed form, with the gradient of the new."""
+        """KL(old || new) in closed form, `[N]`, with gradient in the new policy."""
         new = self.at(observations)
-        # Rollouts are collected in evaluation mode, so that is what the old policy was.
+        # Rollouts are collected in evaluation mode, so the old policy was in it.
         self.policy.set_training_mode(False)
         with torch.no_grad():
             old = functional_call(self.at, self.tensors, (observations,))
@@ -247,19 +247,19 @@ class OldPolicy:
 
 
 class _At(Module):
-    """The distributions that a policy has at some observations, as PyTorch knows them."""
+    """A module that returns a policy's PyTorch distributions at some observations."""
 
     def __init__(self, policy: Any) -> None:
         super().__init__()
         self.policy = policy
 
     def forward(self, observations: Any) -> list[Any]:
-        held = self.policy.get_distribution(observations).distribution
-        return list(held) if isinstance(held, (list, tuple)) else [held]
+        parts = self.policy.get_distribution(observations).distribution
+        return list(parts) if isinstance(parts, (list, tuple)) else [parts]
 
 
 def uses_kl(shape: Shape) -> bool:
-    """Whether a shape asks for the closed-form KL of each state, to weigh it or to know it.
+    """Whether a shape weighs or needs the closed-form KL of each state.
 
     >>> uses_kl(parse("kl(b=1)")), uses_kl(parse("tr-ppo")), uses_kl(parse("clip"))
     (True, True, False)
@@ -268,7 +268,7 @@ def uses_kl(shape: Shape) -> bool:
 
 
 def train_fingerprint() -> str:
-    """A digest of Stable-Baselines3's own `train()`, its comments and white space left out."""
+    """A digest of Stable-Baselines3's own `train()` without comments and white space."""
     try:
         lines = inspect.getsource(PPO.train).splitlines()
     except OSError:  # installed without its sources
@@ -278,30 +278,30 @@ def train_fingerprint() -> str:
 
 
 def _eps(shape: Shape) -> float | None:
-    """The one radius of the shape's band, if that is a number."""
+    """The radius of the shape's band if it has one and it is a number, else None."""
     radii = {part.eps for part in shape.parts() if isinstance(part, Band)}
     eps = radii.pop() if len(radii) == 1 else None
     return eps if is_number(eps) else None
 
 
-def _clip_range(given: Any, shape: Shape) -> float:
-    """The clip range that the shape stands for, 0.2 if for none; refuse one that contradicts it."""
+def _clip_range(clip_range: Any, shape: Shape) -> float:
+    """The radius of the shape's band, or 0.2; raises if the user's `clip_range` contradicts it."""
     eps = _eps(shape)
-    if callable(given):
+    if callable(clip_range):
         raise KlipError(
             f"clip_range is a schedule and the shape is {shape}: the shape decides, so leave "
             "clip_range out and write eps=by-step(start=0.2, end=0.0, steps=1e6) in the shape"
         )
-    if given is not None and given != eps:
+    if clip_range is not None and clip_range != eps:
         raise KlipError(
-            f"clip_range={given} and the shape is {shape}: the shape decides, so leave clip_range "
-            f"out, or write shape='clip(eps={given})'"
+            f"clip_range={clip_range} and the shape is {shape}: the shape decides, so leave "
+            f"clip_range out, or write shape='clip(eps={clip_range})'"
         )
     return 0.2 if eps is None else eps
 
 
 def _spelled(value: Any) -> Any:
-    """The spelling of a value, which survives in a saved model; itself if it has none."""
+    """The spelling of a value, for saved models; the value itself if no spelling is equal to it."""
     try:
         return str(value) if parse(str(value)) == value else value
     except KlipError:

@@ -1,4 +1,4 @@
-"""A library's own loss as a function of log-probs, so that `klip probe` can ask it."""
+"""A library's own loss as a function of log-probs, for `klip probe`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Loss = Callable[..., Any]
 def probe(
     loss: str | Loss, settings: Iterable[str] = (), output: str | Path | None = None
 ) -> Probe:
-    """What trust region a policy loss (to be minimised) really implements, by its gradients alone.
+    """Which trust region a policy loss (to be minimised) implements, by its gradients alone.
 
     Args:
-        loss: a function of new and old log-probs and advantages, or where it is, as
+        loss: a function of new and old log-probs and advantages, or its place, as
             "file.py:function" or "package.module:function"; TRL's is "trl:GRPOTrainer"
-        settings: "name=value" each: keyword arguments, or settings of the library it comes from
-        output: a file to draw the recovered multiplier to, .png, .svg or .pdf
+        settings: "name=value" each: keyword arguments, or settings of the loss's library
+        output: a .png, .svg or .pdf file for a picture of the recovered multiplier
 
     """
     name = loss if isinstance(loss, str) else describe(loss)
@@ -41,31 +41,31 @@ def probe(
 def configured(loss: Loss, settings: Iterable[str] = ()) -> Loss:
     """`loss` as the library that it comes from would call it, with `name=value` settings.
 
-    A class or method of TRL is its GRPO trainer's loss, and a function of verl one of its policy
-    losses; of any other function the settings are keyword arguments.
+    A class or method of TRL stands for its GRPO trainer's loss, and a function of verl is one of
+    its policy losses; any other function takes the settings as keyword arguments.
 
     >>> configured(max, ["key=len"]).keywords
     {'key': 'len'}
     """
-    given = dict(map(_setting, settings))
+    options = dict(map(_setting, settings))
     library = str(getattr(loss, "__module__", "")).partition(".")[0]
     if library == "trl":
         if not loss.__qualname__.startswith("GRPOTrainer"):
             raise KlipError(f"of TRL only the loss of trl:GRPOTrainer is known, not {loss}")
         from klip.adapters.trl_stock import loss_of_trainer
 
-        return loss_of_trainer(**given)
+        return loss_of_trainer(**options)
     if library == "verl":
         if "response_mask" not in inspect.signature(loss).parameters:
             raise KlipError(f"{loss.__qualname__} of verl is not a policy loss: it takes no mask")
         from klip.adapters.verl import plain_loss
 
-        return plain_loss(loss, **given)
-    return functools.partial(loss, **given) if given else loss
+        return plain_loss(loss, **options)
+    return functools.partial(loss, **options) if options else loss
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """("epsilon", 0.2) of "epsilon=0.2"; what is no literal is a string."""
+    """("epsilon", 0.2) for "epsilon=0.2"; a value that is no literal is a string."""
     name, equals, value = text.partition("=")
     if not (equals and name.isidentifier()):
         raise KlipError(f"cannot read the setting '{text}'; write name=value")

@@ -4,7 +4,7 @@
 
 Tinker runs a custom loss on its client, over the log-probs that its server has computed, and sends
 the negative gradient back as per-token weights: they are the multipliers. Its package is not
-imported here; a datum is known by its `loss_fn_inputs`.
+imported here; of a datum only its `loss_fn_inputs` are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from klip.tokens.region import named
 TRAINER = "Tinker"
 FROM_BATCH = frozenset({"old_log_prob", "mask", "position", "length", "sequence"})
 FROM_DATA = {"age": "age", "reward": "reward", "reference_log_ratio": "reference_logprobs"}
-"""Context fields, and the `loss_fn_inputs` in which a datum may bring them."""
+"""Context fields, and the `loss_fn_inputs` from which they come."""
 
 LossFunction = Callable[[Sequence[Any], Sequence[Tensor]], tuple[Tensor, dict[str, float]]]
 """(data, logprobs of each datum `[T]`) -> (loss, metrics)."""
@@ -45,9 +45,14 @@ def loss(
 
     Each datum has in its `loss_fn_inputs` the `target_tokens`, the sampler's `logprobs` and the
     `advantages`, as Tinker's own losses take them, and a `mask` (1 where a token was sampled).
-    `shape`, `level` and `reducer` are values of Klip or their spellings; the reducer is at first
-    the sum over tokens that Tinker's own losses are. Without a mask the tokens that count are those
-    with an advantage, and shapes that pull without one (the KL penalties) are refused.
+    Without a mask the tokens that count are those with an advantage, and shapes that pull without
+    one (the KL penalties) are refused.
+
+    Args:
+        shape: a shape or its spelling
+        level: a level or its spelling
+        reducer: a reducer or its spelling; by default the sum over tokens, as in Tinker's losses
+        nonfinite: as in `klip.tokens.token_loss`
 
     >>> from types import SimpleNamespace
     >>> row = {"logprobs": torch.tensor([0.0, -1.0]), "advantages": torch.tensor([0.0, 2.0])}
@@ -56,9 +61,10 @@ def loss(
     >>> value, metrics = loss("clip(eps=0.25)")([SimpleNamespace(loss_fn_inputs=inputs)], [now])
     >>> value.item(), metrics["klip/tokens"], metrics["klip/kill"]
     (-2.5, 1.0, 1.0)
+
     """
     region = given_region(TRAINER, FROM_BATCH | FROM_DATA.keys(), shape, level)
-    reduced = named(Reducer, reducer)
+    reducer = named(Reducer, reducer)
     brought = {name: key for name, key in FROM_DATA.items() if name in region.needs}
     keys = ["logprobs", "advantages", *brought.values()]
     if _pulls_without_advantage(region.shape):
@@ -87,7 +93,7 @@ def loss(
             region.shape,
             token_context(new, old, reference_log_prob=reference, **fields),
             level=region.level,
-            reducer=reduced,
+            reducer=reducer,
             nonfinite=nonfinite,
         )
         assert diagnostics is not None
@@ -99,18 +105,18 @@ def loss(
 
 
 def _row(
-    where: str, given: Mapping[str, Any], now: Tensor, keys: Sequence[str], shape: Shape
+    where: str, inputs: Mapping[str, Any], now: Tensor, keys: Sequence[str], shape: Shape
 ) -> dict[str, Tensor]:
-    """What is needed of one datum, `[T]` each; the mask is made of the advantages if need be."""
+    """The inputs `keys` of one datum, `[T]` each; without a mask, it is where A is not 0."""
     row = {}
-    for key in dict.fromkeys([*keys, *({"mask"} & given.keys())]):
-        if key not in given:
+    for key in dict.fromkeys([*keys, *({"mask"} & inputs.keys())]):
+        if key not in inputs:
             raise KlipError(f"{where}.loss_fn_inputs has no {key!r}: {_why(key, shape)}")
-        row[key] = given[key].to_torch().to(now.device)
+        row[key] = inputs[key].to_torch().to(now.device)
         if now.ndim != 1 or row[key].shape != now.shape:
             raise KlipError(
                 f"{where}: {key} {list(row[key].shape)} and the logprobs that Tinker computed "
-                f"{list(now.shape)} must both be [T], one number a target token"
+                f"{list(now.shape)} must both be [T], one number per target token"
             )
     return row | {"mask": row.get("mask", row["advantages"]) != 0}
 
@@ -120,7 +126,7 @@ def _why(key: str, shape: Shape) -> str:
         case "logprobs":
             return "without the sampler's log-probs there is no ratio"
         case "advantages":
-            return "give one number a token, 0 where nothing was sampled"
+            return "give one number per token, 0 where nothing was sampled"
         case "mask":
             return (
                 f"{shape} pulls on tokens without an advantage too, so give 1 where a token was "
@@ -134,7 +140,7 @@ def _padded(rows: Sequence[Mapping[str, Tensor]], key: str) -> Tensor:
 
 
 def _pulls_without_advantage(shape: Shape) -> bool:
-    """Whether m is not 0 somewhere at A = 0."""
+    """Whether m differs from 0 anywhere at A = 0."""
     x = torch.linspace(-1, 1, 9)[None]
     known = Context(**{name: torch.full_like(x, 0.5) for name in shape.needs})
     return bool(shape.multiplier(x, torch.zeros_like(x), known).any())

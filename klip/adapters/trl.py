@@ -1,8 +1,8 @@
 """A shape in TRL's GRPOTrainer: `KlipGRPOTrainer(shape="clip(low=0.2, high=0.28)", ...)`.
 
-TRL's loss is kept whole and none of it is copied. While it is being computed it finds the
-multiplier m `[B, T]` where it looks for advantages, and no old log-probs: its own ratio is then 1,
-its own clipping has nothing to clip, and it reduces `-m * ratio`, whose gradient is ours.
+TRL's loss stays as it is, and none of it is copied. It gets the multiplier m `[B, T]` in place of
+advantages, and no old log-probs: its own ratio is then 1, its own clipping has nothing to clip, and
+it reduces `-m * ratio`, whose gradient is that of the shape.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _State:
 
     region: TokenRegion
     given: Batch | None = None
-    """a batch as TRL made it, while its loss is computed and its log-probs are not there yet"""
+    """a batch as TRL made it, while its loss is computed and log-probs are still missing"""
     shown: dict[str, Any] = field(default_factory=dict)
     """the same batch as TRL's loss sees it"""
     diagnostics: Diagnostics | None = None
@@ -67,20 +67,20 @@ class _State:
     """metrics that the diagnostics do not have"""
     markers: list[tuple[int, ...]] = field(default_factory=list)
     still: int = 0
-    """losses on the present completions in which every ratio was 1; -1 once one was not"""
+    """how many losses on the current completions had every ratio at 1; -1 after one had not"""
     warned: bool = False
-    """whether the user knows that the shape has nothing to act on"""
+    """whether the user was warned that the shape has nothing to act on"""
 
 
 class KlipGRPOTrainer(GRPOTrainer):
-    """GRPOTrainer with `shape` for its trust region; `loss_type` says how tokens are averaged.
+    """GRPOTrainer with `shape` as its trust region; `loss_type` says how tokens are averaged.
 
     `shape`, `level`, `gates` and `penalties` are those of `klip.tokens.token_loss`, values or their
-    spellings. With `answer_marker`, the tokens after it are the span "answer" and
-    those before it the span "reasoning": diagnostics come by span, and a token's `position` is 0 in
-    the reasoning and 1 in the answer, of a `length` of 2. A completion's `age` is the number of
-    updates since it was sampled. All other arguments are GRPOTrainer's, by keyword after the third.
-    Settings that would make the shape wrong in silence are refused.
+    spellings. With `answer_marker`, the tokens after it are the span "answer" and those before it
+    the span "reasoning": each span has diagnostics, and a token's `position` is 0 in the reasoning
+    and 1 in the answer, of a `length` of 2. A completion's `age` is the number of updates since it
+    was sampled. All other arguments are GRPOTrainer's, by keyword after the third. Settings that
+    would silently make the shape wrong are refused.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class KlipGRPOTrainer(GRPOTrainer):
             warnings.warn(say_on_policy(self.args), stacklevel=2)
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """As TRL's, and when each completion was sampled, and where its answer is."""
+        """TRL's batch, with the step at which completions were sampled and their answers' masks."""
         if self.model.training:
             self._say_if_nothing_moved()
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -128,7 +128,7 @@ class KlipGRPOTrainer(GRPOTrainer):
         return batch
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
-        """As TRL's; while a loss is being computed, its multiplier follows from them."""
+        """TRL's log-probs and entropies; during a loss, they also give the multiplier."""
         scored = super()._get_per_token_logps_and_entropies(*args, **named)
         klip = self._klip
         if klip.given is not None:
@@ -137,15 +137,15 @@ class KlipGRPOTrainer(GRPOTrainer):
             klip.diagnostics = look(klip.region, given, scored[0], scored[1], step)
             klip.shown["advantages"] = klip.diagnostics.m
             if has_reference(klip.region):
-                # TRL's own KL is then exactly 0, and what the region makes of it counts instead.
+                # TRL's own KL is then exactly 0, and the region's penalty replaces it.
                 klip.shown["ref_per_token_logps"] = scored[0]
                 k3 = reference_k3(klip.diagnostics, scored[0], given["ref_per_token_logps"])
                 klip.more = {"reference_k3": k3}
         return scored
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """TRL's loss of the multiplier; its value is that of -m, reduced."""
-        # Hidden until the multiplier is there, so that TRL cannot read them too early unnoticed.
+        """TRL's loss of the multiplier; its value is -m, reduced."""
+        # `_HIDDEN` stays hidden until the multiplier exists: reading it too early then raises.
         klip = self._klip
         klip.given = inputs
         klip.shown = {name: value for name, value in inputs.items() if name not in _HIDDEN}
@@ -167,7 +167,7 @@ class KlipGRPOTrainer(GRPOTrainer):
         return self._metrics["train" if self.model.training else "eval"]
 
     def _log_diagnostics(self) -> None:
-        """Add our diagnostics to TRL's metrics; take out those of a ratio that is 1 by design."""
+        """Add our diagnostics to TRL's metrics; remove those of the ratio that is 1 by design."""
         klip, log = self._klip, self._klip_log()
         assert klip.diagnostics is not None  # the hook has fired
         row = across_processes(gather_object([metrics(klip.diagnostics) | klip.more]))
@@ -182,7 +182,7 @@ class KlipGRPOTrainer(GRPOTrainer):
             klip.still = klip.still + 1 if row["inert"] and klip.still >= 0 else -1
 
     def _say_if_nothing_moved(self) -> None:
-        """Say once that on the completions now done with no ratio was other than 1."""
+        """Warn once if every ratio on the last completions was 1."""
         klip = self._klip
         if klip.still > 0 and not klip.warned:
             klip.warned = True
@@ -196,14 +196,14 @@ class KlipGRPOTrainer(GRPOTrainer):
 
 
 def _check_trainer() -> None:
-    """Refuse a GRPOTrainer that is not TRL's own, or that is older than the one we know."""
+    """Refuse a GRPOTrainer that is not TRL's own, or that is older than 1.16."""
     version = tuple(int(part) for part in trl.__version__.split(".")[:2])
     if version < (1, 16):
         raise KlipError(f"TRL {trl.__version__} is too old for a shape: install trl>=1.16")
-    for known in (GRPOTrainer, trl.GRPOTrainer, GRPOTrainer._compute_loss):
-        if known.__module__ != _HOME:
+    for item in (GRPOTrainer, trl.GRPOTrainer, GRPOTrainer._compute_loss):
+        if item.__module__ != _HOME:
             raise KlipError(
-                f"TRL's GRPOTrainer has been replaced by {known.__module__}.{known.__qualname__}, "
+                f"TRL's GRPOTrainer has been replaced by {item.__module__}.{item.__qualname__}, "
                 "in whose loss the shape would not act: do not import what replaces it (Unsloth "
                 "does so on import) in a process that trains with a shape"
             )

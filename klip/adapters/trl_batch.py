@@ -1,4 +1,4 @@
-"""One of TRL's batches as `klip.tokens` sees it. Imports nothing of TRL."""
+"""One of TRL's batches as `klip.tokens` sees it. The module imports nothing of TRL."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from klip.tokens import (
 )
 
 Batch = Mapping[str, Any]
-"""What `GRPOTrainer._compute_loss` is given: tensors `[B, ...]` by TRL's names, and two of ours."""
+"""The inputs of `GRPOTrainer._compute_loss`: tensors `[B, ...]` by TRL's names, and two of ours."""
 
 VERSION, ANSWER = "klip_version", "klip_answer"
-"""`[B]`, how many updates there had been when a completion was sampled; `[B, T]`, its answer."""
+"""`[B]`, the number of updates before a completion was sampled; `[B, T]`, its answer."""
 
 _COUNTS = frozenset({"tokens", "sequences", "dropped"})
 _DETAIL = re.compile(r"/.*_(p\d\d|positive|negative|zero)$")
@@ -36,12 +36,12 @@ _LEADS = ("a", "1", ".")
 
 
 def has_reference(region: TokenRegion) -> bool:
-    """Whether a part looks at the reference policy: TRL's own KL then makes way."""
+    """Whether a part looks at the reference policy and so replaces TRL's own KL."""
     return "reference_log_ratio" in region.needs
 
 
 def generated(batch: Batch) -> Tensor:
-    """`[B, T]`, True where the policy chose the token: neither padding nor what a tool said."""
+    """`[B, T]`, True where the policy chose the token: neither padding nor a tool's output."""
     mask: Tensor = batch["completion_mask"].bool()
     return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
 
@@ -50,7 +50,7 @@ def generated(batch: Batch) -> Tensor:
 def look(
     region: TokenRegion, batch: Batch, log_prob: Tensor, entropy: Tensor | None, now: int
 ) -> Diagnostics:
-    """What the region makes of a batch `now` updates into training; `.m` is the multiplier.
+    """The diagnostics of a batch after `now` updates; `.m` is the multiplier, `[B, T]`.
 
     >>> from klip.shapes import Clip
     >>> batch = {"completion_mask": torch.ones(1, 2), "advantages": torch.tensor([2.0]),
@@ -70,7 +70,7 @@ def look(
         known["position"], known["length"] = part_position(answer)
         spans = {"answer": answer, "reasoning": mask & ~answer}
     sampler = batch.get("sampling_per_token_logps")
-    if sampler is not None:  # NaN where the sampler could not say: no correction, as in TRL
+    if sampler is not None:  # NaN where it is unknown: no correction, as in TRL
         sampler = torch.where(torch.isnan(sampler), old, sampler)
     context = token_context(
         log_prob,
@@ -91,12 +91,12 @@ def look(
         penalties=region.penalties,
         spans=spans,
     ).diagnostics
-    assert diagnostics is not None  # they were asked for
+    assert diagnostics is not None
     return diagnostics
 
 
 def metrics(diagnostics: Diagnostics) -> dict[str, float]:
-    """The diagnostics; of a span or an age without quantiles and without the advantage's sign.
+    """The metrics; those of spans and ages lack quantiles and the split by the advantage's sign.
 
     `kill_negative` and `kill_positive` are TRL's `clip_ratio/low_mean` and `high_mean`.
     """
@@ -110,10 +110,10 @@ def reference_k3(diagnostics: Diagnostics, log_prob: Tensor, reference: Tensor) 
 
 
 def across_processes(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What several processes saw: counts add up, extremes stay, the rest is a mean over tokens.
+    """The metrics of several processes as one: sums of counts, extremes, or means over tokens.
 
-    For quantiles, `killed_mass`, `pull` and `ratio_std` that mean is an approximation; with one
-    process nothing is.
+    For quantiles, `killed_mass`, `pull` and `ratio_std` the mean is an approximation; with one
+    process all is exact.
 
     >>> across_processes([{"tokens": 1.0, "kill": 1.0}, {"tokens": 3.0, "kill": 0.0}])
     {'tokens': 4.0, 'kill': 0.25}
@@ -140,10 +140,10 @@ def _across(name: str, rows: Sequence[Mapping[str, float]]) -> float:
 def markers(
     encode: Callable[[str], Sequence[int]], text: str, unknown: int | None
 ) -> list[tuple[int, ...]]:
-    """The ids that `text` may have in what a model generates: alone, and in the middle of a text.
+    """The ids that `text` may have in what a model generates, alone or within a text.
 
-    Some tokenisers mark the start of a text, so that a marker right after a digit has other ids
-    than the marker alone.
+    Some tokenisers mark the start of a text, so a marker right after a digit has other ids than
+    the marker alone.
 
     >>> markers(lambda s: [ord(c) for c in s], "#", None)
     [(35,), (32, 35), (10, 35)]

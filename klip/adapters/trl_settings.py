@@ -1,6 +1,7 @@
-"""Which of TRL's settings go with a shape; those that would make it wrong in silence are refused.
+"""Which of TRL's settings go with a shape; those that would silently make it wrong are refused.
 
-Read against `GRPOTrainer._compute_loss` of TRL 1.16, branch by branch. Imports nothing of TRL.
+The checks follow `GRPOTrainer._compute_loss` of TRL 1.16, branch by branch. The module imports
+nothing of TRL.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from klip.shapes.value import Value
 from klip.tokens import TokenRegion
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
-"""TRL's losses that differ only in how they average tokens: what is left to TRL."""
+"""TRL's losses that differ only in how they average tokens, which is left to TRL."""
 
 FIELDS = frozenset(
-    {
-        "age", "behaviour_log_ratio", "entropy", "length", "mask", "old_log_prob", "position",
-        "reference_log_ratio", "sequence",
-    }
-)  # fmt: skip
-"""The context fields that TRL has, the two log-ratios only under settings that `check` asks for."""
+    (
+        *("age", "behaviour_log_ratio", "entropy", "length", "mask"),
+        *("old_log_prob", "position", "reference_log_ratio", "sequence"),
+    )
+)
+"""The context fields that TRL has; the two log-ratios need settings, which `check` demands."""
 
 _IN_KLIP = {
     "cispo": "loss_type='dapo' and shape='cispo(cap=...)', cap being TRL's epsilon_high",
@@ -57,7 +58,7 @@ def on_policy(args: Any) -> bool:
 
 
 def say_on_policy(args: Any) -> str:
-    """What a user should know whose every ratio is 1."""
+    """The warning for a user whose every ratio will be 1."""
     return (
         "every ratio will be exactly 1 and the shape inert, since each update is the only one on "
         f"its completions: make num_iterations={args.num_iterations} times steps_per_generation="
@@ -70,7 +71,7 @@ def say_on_policy(args: Any) -> str:
 def check(args: Any, region: TokenRegion, sampler: bool) -> None:
     """Refuse the first setting that does not go with the region, and say what does.
 
-    `sampler` says whether the log-probs of what generates are there.
+    `sampler` says whether the sampler's log-probs reach the loss.
     """
     for objection in _objections(args, region, sampler):
         raise KlipError(objection)
@@ -101,7 +102,7 @@ def _objections(args: Any, region: TokenRegion, sampler: bool) -> Iterator[str]:
 
 
 def _own_regions(args: Any) -> Iterator[str]:
-    """Settings of TRL's own trust regions."""
+    """Objections to settings of TRL's own trust regions."""
     if args.loss_type not in LOSS_TYPES:
         instead = _IN_KLIP.get(args.loss_type, "one of them")
         yield (
@@ -140,7 +141,7 @@ def _own_regions(args: Any) -> Iterator[str]:
 
 
 def _own_kl(args: Any, region: TokenRegion) -> Iterator[str]:
-    """TRL's KL to the reference, and a penalty of ours that takes its place."""
+    """Objections to TRL's KL to the reference, beside a penalty that replaces it."""
     if has_reference(region) and args.beta == 0:
         yield (
             "the reference policy, which reference_log_ratio is made of, is kept by TRL only if "
@@ -157,7 +158,7 @@ def _own_kl(args: Any, region: TokenRegion) -> Iterator[str]:
 
 
 def _weighs(args: Any) -> str:
-    """The setting by which TRL multiplies what tokens pull, if there is one."""
+    """The setting by which TRL multiplies what tokens pull, or ""."""
     if args.top_entropy_quantile < 1:
         return f"top_entropy_quantile={args.top_entropy_quantile}"
     if args.use_vllm and args.vllm_importance_sampling_correction:
@@ -170,7 +171,7 @@ def _changed(args: Any, name: str) -> bool:
 
 
 def _within(values: Sequence[Value]) -> Iterator[Value]:
-    """The values and all that they are made of."""
+    """The values and all values within them."""
     for value in values:
         yield value
         yield from _within([x for x in value.parameters.values() if isinstance(x, Value)])

@@ -16,11 +16,10 @@ Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 def loss_of_trainer(**settings: Any) -> Loss:
     """TRL's loss as a plain function; `settings` are GRPOConfig's, such as `epsilon_high=0.28`.
 
-    A stock GRPOTrainer is built once, around a model of a few numbers that is never asked: its
-    `_compute_loss` is handed the log-probs `[B, T]` in their own dtype, with their gradient.
-    `advantages` are `[B]` or `[B, T]`, and `[B]` where the ratio is a sequence's; `mask` is 1 where
-    a token counts. Nothing is scaled for gradient accumulation. Making a trainer seeds the global
-    random generators, as TRL does.
+    A stock GRPOTrainer is built once, around a tiny model that is never called: its `_compute_loss`
+    gets the log-probs `[B, T]` in their own dtype, with their gradient. `advantages` are `[B]` or
+    `[B, T]`, but `[B]` if the ratio is a sequence's; `mask` is 1 where a token counts. Nothing is
+    scaled for gradient accumulation. TRL seeds the global random generators with every trainer.
     """
     trainer = _stock_trainer(settings)
     by_sequence = settings.get("importance_sampling_level") == "sequence"
@@ -51,7 +50,7 @@ def loss_of_trainer(**settings: Any) -> Loss:
 
 
 def _stock_trainer(settings: dict[str, Any]) -> Any:
-    """A GRPOTrainer in evaluation mode, in which TRL divides by no number of steps."""
+    """A GRPOTrainer in evaluation mode, in which TRL does not divide by a number of steps."""
     from datasets import Dataset  # type: ignore[import-not-found]
     from tokenizers import Tokenizer, models  # type: ignore[import-not-found]
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -63,10 +62,9 @@ def _stock_trainer(settings: dict[str, Any]) -> Any:
         eos_token="b",
         padding_side="left",
     )
-    tiny = LlamaConfig(
-        vocab_size=2, hidden_size=4, intermediate_size=4, num_hidden_layers=1,
-        num_attention_heads=1, num_key_value_heads=1, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+    sizes = {"vocab_size": 2, "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    tiny = LlamaConfig(**sizes, **heads, bos_token_id=0, eos_token_id=1)
     usual = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": []}
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(

@@ -1,4 +1,4 @@
-"""verl: a policy loss called `klip`, its shape read from the environment.
+"""verl: a policy loss called `klip`, whose shape comes from the environment.
 
     actor_rollout_ref.actor.policy_loss.loss_mode=klip
     KLIP_SHAPE="clip(low=0.2, high=0.28)"
@@ -30,7 +30,7 @@ from klip.shapes.backend import native_exp
 from klip.tokens import Diagnostics, Reducer, token_loss
 
 METRICS = (*LOGGED, "inert")
-"""The diagnostics that are logged: the same in every call, since verl gathers them by name."""
+"""The diagnostics that every call logs, since verl gathers them by name."""
 
 
 @native_exp()
@@ -45,12 +45,12 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Any]]:
     """loss = agg_loss(-c J), d loss / d log_prob = -c m d agg_loss, c = rollout_is_weights.
 
-    Called by verl, by keyword, with tensors `[B, T]`; the value is that of the shape's objective.
+    verl calls it by keyword, with tensors `[B, T]`; the value is that of the shape's objective.
     """
-    given = settings()
+    chosen = settings()
     if config is None:
         raise KlipError("verl's loss is called without its config: pass config=ActorConfig(...)")
-    check_config(config, given)
+    check_config(config, chosen)
     gates = []
     if rollout_is_weights is not None:
         if rollout_is_weights.shape != log_prob.shape:
@@ -66,17 +66,17 @@ def policy_loss(
         old_log_prob,
         advantages,
         response_mask,
-        given.shape,
-        level=given.level,
+        chosen.shape,
+        level=chosen.level,
         reducer=Aggregated(weight),
         gates=gates,
-        nonfinite=given.nonfinite,
+        nonfinite=chosen.nonfinite,
     )
-    assert diagnostics is not None  # they are on
+    assert diagnostics is not None
     _warn_if_inert(diagnostics, config)
     log_ratio = log_prob.detach().to(dtype) - old_log_prob.to(dtype)
     row = usual_metrics(diagnostics, log_ratio, rollout_is_weights)
-    if given.diagnostics:
+    if chosen.diagnostics:
         own = diagnostics.metrics()
         row |= logged({name: own.get(name, 0.0) for name in METRICS})
     return loss, row
@@ -99,7 +99,7 @@ class Aggregated(Reducer):
 def token_weight(
     mask: Tensor, mode: str, info: Mapping[str, Any], dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """d agg_loss / d (loss of a token), `[B, 1]`: how verl's own aggregation weighs each sequence.
+    """d agg_loss / d (loss of a token), `[B, 1]`: the weight that verl gives to each sequence.
 
     >>> mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
     >>> token_weight(mask, "seq-mean-token-sum", {"global_batch_size": 8}).tolist()
@@ -113,7 +113,7 @@ def token_weight(
         except ValueError as error:
             raise KlipError(f"verl does not aggregate by loss_agg_mode={mode!r}: {error}") from None
         (slope,) = torch.autograd.grad(total, losses)
-    # Where nothing counts the mean over tokens is 0/0.
+    # If no token counts, the mean over tokens is 0/0.
     slope = torch.where(counts, slope, 0.0)
     weight = slope.amax(-1, keepdim=True)
     if not torch.equal(torch.where(counts, weight, 0.0), slope):
@@ -127,7 +127,7 @@ def token_weight(
 def usual_metrics(
     diagnostics: Diagnostics, log_ratio: Tensor, rollout_is_weights: Tensor | None
 ) -> dict[str, float]:
-    """verl's own three: the kill side's share without a pull, the pass side's with A < 0, and k1.
+    """verl's own metrics: the shares without pull of the kill side and of A < 0, w > 1; and k1.
 
     For a dual clip they are the numbers of verl's vanilla loss.
     """
@@ -143,7 +143,7 @@ def usual_metrics(
 
 
 def _warn_if_inert(diagnostics: Diagnostics, config: ActorConfig) -> None:
-    """Python shows it once a process; it cannot be known here how many minibatches there are."""
+    """Warn (once per process) if all ratios are 1; later minibatches are unknown here."""
     if config.get("ppo_epochs", 1) <= 1 and bool(diagnostics.inert):
         warnings.warn(
             "every ratio of this batch is 1, so no trust region does anything yet. With "
@@ -161,13 +161,13 @@ NAMES = {
     "tau_pos": ("tau_positive",),
     "tau_neg": ("tau_negative",),
 }
-"""verl's numbers for its own losses, and what shapes call them."""
+"""verl's numbers for its own losses, and their names in shapes."""
 
 
 def check_config(config: ActorConfig, given: Settings) -> None:
-    """Refuse a number that was set for one of verl's own losses and that the shape does not have.
+    """Refuse a number that is set for one of verl's own losses and that the shape does not have.
 
-    verl's defaults say nothing about what the user wants, and pass.
+    verl's defaults pass, since the user did not choose them.
     """
     usual = defaults(ActorConfig)
     for name, spellings in NAMES.items():
@@ -182,8 +182,8 @@ def check_config(config: ActorConfig, given: Settings) -> None:
             )
     for name, default in defaults(PolicyLossConfig).items():
         value = config.policy_loss.get(name, default)
-        open_to_all = name in ("loss_mode", "_target_")
-        if open_to_all or value == default or default is dataclasses.MISSING:
+        of_any_loss = name in ("loss_mode", "_target_")
+        if of_any_loss or value == default or default is dataclasses.MISSING:
             continue
         raise KlipError(
             f"actor.policy_loss.{name}={value} belongs to another loss_mode and is not used "
@@ -197,7 +197,7 @@ def _meant(given: Settings, name: str, spellings: tuple[str, ...]) -> Iterator[f
         leaf = path.rpartition(".")[2]
         if leaf in spellings:
             yield number
-        # CISPO's edges are ratios, where verl has distances from 1.
+        # CISPO's edges are ratios; verl's are distances from 1.
         elif (name, leaf) == ("clip_ratio_high", "cap"):
             yield number - 1
         elif (name, leaf) == ("clip_ratio_low", "floor"):
@@ -211,9 +211,9 @@ PlainLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 def plain_loss(
     loss: str | Callable[..., Any], *, loss_agg_mode: str = "token-mean", **config: Any
 ) -> PlainLoss:
-    """A loss of verl, by name or itself, as a function of tensors `[B, T]` alone.
+    """A loss of verl, or the one of that name, as a function of tensors `[B, T]` alone.
 
-    `config` are fields of verl's `ActorConfig` and `PolicyLossConfig`.
+    `config` holds fields of verl's `ActorConfig` and `PolicyLossConfig`.
 
     >>> old, one = torch.zeros(1, 2), torch.ones(1, 2)
     >>> plain_loss("vanilla", clip_ratio_high=0.28)(old + 0.5, old, one, one)

@@ -1,6 +1,6 @@
 """What the environment says about verl's loss `klip`: a shape, and the level of its ratio.
 
-Needs PyTorch and no verl, so that `klip doctor verl` can read it where verl is missing or broken.
+The module needs PyTorch but not verl: `klip doctor verl` uses it where verl is missing or broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from klip.tokens import Level, Token
 from klip.tokens.region import named
 
 FIELDS = ("length", "mask", "old_log_prob", "position", "sequence")
-"""The context that a registered loss can know: all of it follows from log-probs and mask."""
+"""The context fields that a registered loss has, all from log-probs and mask."""
 
 WAYS_OUT = {
     "behaviour_log_ratio": "verl corrects for the sampler itself, with "
@@ -29,7 +29,7 @@ WAYS_OUT = {
     "reference_log_ratio": "verl adds the KL to the reference itself, with "
     "actor_rollout_ref.actor.use_kl_loss=True",
 }
-"""For a context field that does not reach the loss: what verl has in its place."""
+"""What verl has instead of a context field that does not reach the loss."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Settings:
     level: Level = Token()
     """or its spelling: token, sequence-mean, sequence-sum, geometric-mean(low=0.4, high=0.4)"""
     nonfinite: str = "raise"
-    """what becomes of a token whose numbers are not finite: raise or drop"""
+    """what to do about tokens whose numbers are not finite: raise or drop"""
     diagnostics: bool = True
     """whether `klip/...` is logged"""
 
@@ -53,7 +53,7 @@ class Settings:
 
 
 def settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process; the file is read once, so that a run keeps what it began with.
+    """The settings of this process; the file is read once, so a run keeps its settings.
 
     >>> settings({"KLIP_SHAPE": "clip(eps=0.3)"}).shape
     Clip(eps=0.3, low=None, high=None)
@@ -82,7 +82,9 @@ def _settings(spelling: str, path: str) -> Settings:
 
 def _file(path: str) -> dict[str, Any]:
     if not Path(path).is_absolute():
-        raise KlipError(f"KLIP_CONFIG={path} must be a whole path: workers run in other folders")
+        raise KlipError(
+            f"KLIP_CONFIG={path} must be an absolute path: workers run in other folders"
+        )
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,6 +1,6 @@
 """What a trust region is: pure elementwise functions, for NumPy, JAX and PyTorch alike.
 
-Knows no other room; every room may import it.
+It knows no other room; every room may import it.
 """
 
 from klip.shapes.algebra import (

@@ -16,7 +16,7 @@ from klip.shapes.value import Parameter, Value, entry, parameter
 class Gate(Value, abstract=True):
     """A detached weight on a shape's whole pull: `gate * shape`.
 
-    A class defines `weight(self, s)`; from outside it is called as the views of a shape are.
+    A class defines `weight(self, s)`; callers write `gate.weight(log_ratio, advantage, context)`.
     """
 
     family = "gate"
@@ -24,7 +24,7 @@ class Gate(Value, abstract=True):
 
     @entry
     def weight(self, s: Sample) -> Array:
-        """What each sample's multiplier is multiplied by."""
+        """The factor on each sample's multiplier."""
         raise NotImplementedError
 
     def __mul__(self, shape: Shape) -> Gated:
@@ -119,8 +119,8 @@ class Sum(Shape, abstract=True):
 
     def kl_weight(self, s: Sample) -> Array | None:
         weights = [part.kl_weight(s) for part in (self.shape, self.penalty)]
-        given = [weight for weight in weights if weight is not None]
-        return sum(given[1:], given[0]) if given else None
+        terms = [weight for weight in weights if weight is not None]
+        return sum(terms[1:], terms[0]) if terms else None
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class BySign(Shape, abstract=True):
         return self.positive.published and self.negative.published
 
     def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
-        """The kill set's own: above where A > 0, below where A < 0."""
+        """The edges of the kill set: the lower of `negative`, the upper of `positive`."""
         above, below = self.positive.band(context, like), self.negative.band(context, like)
         if above is None and below is None:
             return None
@@ -174,7 +174,7 @@ class BySign(Shape, abstract=True):
 
 
 def by_sign(positive: Shape, negative: Shape) -> BySign:
-    """One shape for good actions, another for bad (and indifferent) ones."""
+    """The shape that is `positive` where A > 0 and `negative` elsewhere."""
     return BySign(positive, negative)
 
 

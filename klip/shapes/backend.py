@@ -1,4 +1,4 @@
-"""Where NumPy, JAX and PyTorch differ, and nowhere else.
+"""The differences between NumPy, JAX and PyTorch: they are dealt with here alone.
 
 The elementwise functions below take arrays of any of the three (and plain numbers), so that a
 shape reads like its formula. `derivative` is each framework's own automatic differentiation;
@@ -150,7 +150,7 @@ sign = _elementwise("sign", lambda x, y: np.zeros_like(x))
 def where(condition: Array, x: Array, y: Array, like: Array = 0.0) -> Array:
     """`x` where the condition holds, else `y`.
 
-    Two plain numbers have no dtype to choose by: then `like` is an array that has it.
+    Two plain numbers have no dtype of their own: they take that of the array `like`.
     """
     if isinstance(x, Dual) or isinstance(y, Dual):
         x, y = _dual(x), _dual(y)
@@ -178,7 +178,7 @@ def maximum(x: Array, y: Array) -> Array:
 
 
 def clip(x: Array, low: Array, high: Array) -> Array:
-    """`x` within [low, high]; on the edges the gradient is that of `x`."""
+    """`x` limited to [low, high]; on the edges the gradient is that of `x`."""
     if _is_torch(x) and isinstance(low, (int, float)) and isinstance(high, (int, float)):
         return x.clamp(low, high)
     return minimum(maximum(x, low), high)
@@ -210,20 +210,20 @@ def stop_gradient(x: Array) -> Array:
 def ratio(log_ratio: Array) -> Array:
     """w = e^(log w), saturating at e^±20 so that squares stay finite.
 
-    The saturation is of the value alone: differentiated, w moves with log w everywhere, so an
-    objective's gradient and a multiplier written by hand agree beyond the limit too.
+    Only the value saturates: the derivative is w everywhere, so an objective's gradient and a
+    multiplier written by hand agree beyond the limit too.
     """
     saturated = clip(log_ratio, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    if _is_torch(log_ratio) and not sys.modules["torch"].is_grad_enabled():  # two passes less
+    if _is_torch(log_ratio) and not sys.modules["torch"].is_grad_enabled():  # saves two passes
         return rounded_exp(saturated)
     return rounded_exp(log_ratio + stop_gradient(saturated - log_ratio))
 
 
 def rounded_exp(x: Array) -> Array:
-    """e^x, rounded from float64: in float32 the same bits in every framework.
+    """e^x, rounded from float64: float32 results have the same bits in every framework.
 
-    Their own float32 functions differ in the last bit for one number in eleven, and a shape would
-    then be a slightly different one in the trainer and in a token loss. The derivative is the
+    The frameworks' own float32 functions differ in the last bit for one number in eleven, so a
+    shape would differ slightly between the trainer and a token loss. The derivative is the
     rounded value itself. Within `native_exp`, PyTorch uses its own function.
     """
     if isinstance(x, Dual):
@@ -244,7 +244,7 @@ _NATIVE = ContextVar("_NATIVE", default=False)
 
 @contextmanager
 def native_exp() -> Iterator[None]:
-    """Let PyTorch compute ratios as its own trainers do, so that a run can be theirs to the bit."""
+    """Let PyTorch compute ratios as its own trainers do, so that runs can equal theirs to the bit."""
     before = _NATIVE.set(True)
     try:
         yield
@@ -293,7 +293,7 @@ def derivative(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def value_and_derivative(function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-    """The function and its `derivative` at `x`, in one pass; both detached."""
+    """(value, derivative) of the function at `x`, in one pass; both detached."""
     name = namespace(x).__name__
     if "jax" in name:
         value, pullback = sys.modules["jax"].vjp(function, x)
@@ -315,6 +315,6 @@ def value_and_derivative(function: Callable[[Array], Array], x: Array) -> tuple[
 
 
 def _widened(x: Array, value: Array) -> tuple[int, ...] | None:
-    """The shape of `value` where one x stands for many samples: each has a slope of its own."""
+    """The shape of `value` if x broadcasts to it, since each sample has its own slope; else None."""
     shape = np.broadcast_shapes(np.shape(x), np.shape(value))
     return None if shape == np.shape(x) else shape

@@ -9,7 +9,7 @@ from klip.shapes.backend import Array
 
 
 class MissingContext(KlipError):
-    """A shape asked for a context field that nobody gave."""
+    """A shape needs a context field that is missing."""
 
 
 def _known(meaning: str) -> Array:
@@ -51,7 +51,7 @@ class Context:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of the fields that are there."""
+        """The names of the fields that are set."""
         return frozenset(
             name for name in CONTEXT_FIELDS if object.__getattribute__(self, name) is not None
         )

@@ -1,4 +1,4 @@
-"""What adapts over time: a controller owns explicit state and gives a shape for each rollout."""
+"""Controllers: trust regions with explicit state, which choose a shape for each rollout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Controller(Region, abstract=True):
 
 @dataclass(frozen=True)
 class _Coefficient(Controller, abstract=True):
-    """Steers the one parameter called `b` of its shape; `b` as written there is the start."""
+    """A controller of the one parameter `b` of its shape, which starts as the shape has it."""
 
     shape: Shape = KL()
     target: Parameter = parameter(0.02, above=0)

@@ -13,10 +13,10 @@ PPO = "Schulman et al. 2017, arXiv:1707.06347"
 
 
 def smaller_pull(s: Sample, bottom: Array, top: Array) -> Array:
-    """min(w A, clip(w, bottom, top) A), the choice made before the products are rounded.
+    """min(w A, clip(w, bottom, top) A), chosen before the products are rounded.
 
-    Its value is the same to the last bit. But a ratio that lies outside the band by its last bit
-    can have the product of the edge itself, and a tie would then keep a gradient that is killed.
+    The value is the same to the last bit. But a ratio outside the band by its last bit can have
+    the same product as the edge, and the tie would then keep a gradient that should be killed.
     """
     clipped = clip(s.w, bottom, top)
     return where(s.advantage < 0, maximum(s.w, clipped), minimum(s.w, clipped)) * s.advantage
@@ -71,10 +71,10 @@ class _MinClip(Band, abstract=True):
         return smaller_pull(s, *self.edges)
 
     def evaluate(self, s: Sample) -> tuple[Array, Array]:
-        """As defined, in a third of the passes over memory, for the shape that is used most.
+        """(m, J) in a third of the passes over memory, for the shape that is used most.
 
-        On the kill set the `min` takes its second argument, which stays at the edge; elsewhere it
-        is wA. The tests hold this to `multiplier` and `objective`, bit for bit.
+        On the kill set the `min` is the constant edge * A; elsewhere it is wA. The tests hold
+        this to `multiplier` and `objective`, bit for bit.
         """
         (bottom, top), killed, pull = self.edges, self.killed(s), s.w * s.advantage
         edge = where(s.advantage > 0, top, bottom, like=s.w)
@@ -125,7 +125,7 @@ class PerSample(Band):
     reference = "KLip-PPO, theorem 1"
 
     def beta(self, s: Sample) -> Array:
-        # The product is negated as a whole: a compiler must find w*A twice and cancel it to 0.
+        # The product is negated as a whole, so that a compiler sees w*A twice and cancels it to 0.
         return where(self.killed(s), -(s.w * s.advantage), 0.0)
 
 

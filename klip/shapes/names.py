@@ -1,10 +1,10 @@
-"""Shapes by name: the catalogue, and the one spelling that every command takes.
+"""Shapes by name: the catalogue, and the spelling that every command takes.
 
     clip                                     a name
     clip(eps=0.3)                            with parameters
     clip(eps=by-age(fresh=0.2))              a parameter that depends on the context
     truncate(cap=2) * clip + kl-k3(b=0.1)    composed
-    my_shapes.py:MyShape(scale=0.3)          a user's, from a file or a module
+    my_shapes.py:MyShape(scale=0.3)          a user's class, in a file or a module
 
 `str` of a value is its full spelling, and `parse` reads it back.
 """
@@ -48,7 +48,7 @@ def catalogue(kind: type[V], rooms: tuple[str, ...] = SHAPES) -> dict[str, type[
 def catalogue(kind: type[Any] = Shape, rooms: tuple[str, ...] = SHAPES) -> dict[str, type[Any]]:
     """Every shipped class of a kind (Shape, Controller, Gate, ...), by name, in catalogue order.
 
-    `rooms` are the packages to look in.
+    `rooms` are the packages that are searched.
     """
     prefixes = tuple(f"{room}." for room in rooms)
     concrete = [cls for cls in _descendants(kind) if not cls.abstract]
@@ -57,7 +57,7 @@ def catalogue(kind: type[Any] = Shape, rooms: tuple[str, ...] = SHAPES) -> dict[
 
 
 def listed(kind: type[Value], rooms: tuple[str, ...] = SHAPES) -> str:
-    """Where a user finds the names of a kind."""
+    """A hint that says which names a kind has, for error messages."""
     if kind is Shape:
         return "`klip shapes` lists them all"
     return f"there are {', '.join(catalogue(kind, rooms))}"
@@ -77,7 +77,7 @@ def _order(cls: type[Value]) -> tuple[int, str]:
 def parse(text: str, rooms: tuple[str, ...] = SHAPES) -> Region:
     """The shape or controller that `text` spells; `.initial` is a shape in either case.
 
-    Values of the packages `rooms` are known by their names alone.
+    Values in the packages `rooms` need no file or module before their names.
 
     >>> parse("clip(low=0.2, high=0.28)")
     Clip(eps=None, low=0.2, high=0.28)
@@ -93,7 +93,7 @@ def parse(text: str, rooms: tuple[str, ...] = SHAPES) -> Region:
 
 
 def parse_value(kind: type[V], text: str, rooms: tuple[str, ...] = SHAPES) -> V:
-    """The value of a kind that `text` spells; `rooms` are the packages whose names are known.
+    """The value of a kind that `text` spells; `rooms` are as for `parse`.
 
     >>> from klip.shapes import Gate
     >>> parse_value(Gate, "truncate(cap=2)")
@@ -123,7 +123,7 @@ def _evaluate(text: str, kind: type[Value], rooms: tuple[str, ...]) -> Any:
 
 
 def _identifiers(text: str) -> str:
-    """Names as Python's parser takes them: no hyphens inside, no keywords."""
+    """The text with names that Python's parser takes: without hyphens, and not keywords."""
     text = re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", text)
     words = r"\b(" + "|".join(k for k in keyword.kwlist if k.islower()) + r")\b"
     return re.sub(words, r"\1_", text)
@@ -157,8 +157,8 @@ class _Reader:
             case ast.Name(id=name):
                 return self.build(name, [], {})
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-                given = {k.arg: self.argument(k.value) for k in keywords if k.arg}
-                return self.build(name, [self.argument(a) for a in args], given)
+                options = {k.arg: self.argument(k.value) for k in keywords if k.arg}
+                return self.build(name, [self.argument(a) for a in args], options)
             case ast.BinOp(left=left, op=ast.Mult() | ast.Add() as op, right=right):
                 return self.combine(self.read(left), op, self.read(right))
         raise KlipError(
@@ -167,7 +167,7 @@ class _Reader:
         )
 
     def argument(self, node: ast.expr) -> Any:
-        """A bare word as an argument may be a choice (`estimator=k3`) or a part (`shape=kl`)."""
+        """The value of an argument: a bare word is a part (`shape=kl`) or a choice (`estimator=k3`)."""
         if isinstance(node, ast.Name) and node.id not in self.names:
             return node.id.replace("_", "-")
         return self.read(node)
@@ -181,20 +181,20 @@ class _Reader:
                 f"cannot combine '{left}' {sign} '{right}': it is gate * shape, shape + penalty"
             ) from None
 
-    def build(self, name: str, args: list[Any], given: dict[str, Any]) -> Value:
+    def build(self, name: str, args: list[Any], options: dict[str, Any]) -> Value:
         cls = self.names.get(name)
         if cls is None:
             raise NameUnknown(self.unknown(name))
         known = [f.name for f in fields(cls)]
         positional = dict(zip(known, args, strict=False))
-        for key in [*given, *(str(a) for a in args[len(known) :])]:
+        for key in [*options, *(str(a) for a in args[len(known) :])]:
             if key not in known or key in positional:
                 raise KlipError(
                     f"{cls.name} has no parameter '{key}' to set here; it has "
                     f"{', '.join(known) or 'none'}"
                 )
         try:
-            return cls(**positional, **given)
+            return cls(**positional, **options)
         except TypeError as error:
             raise KlipError(f"cannot build {cls.name}: {error}") from None
 
@@ -205,7 +205,7 @@ class _Reader:
             names[key].__name__ if names[key].source else key
             for key in difflib.get_close_matches(asked.lower(), names, 3, 0.6)
         ]
-        few = self.kind is not Shape  # so that all of them can be named
+        few = self.kind is not Shape  # few enough to list
         hint = self.hint if few or not near else f"did you mean {', '.join(near)}?"
         where = f" in {self.place}" if self.place else ""
         return f"no {self.word} is called '{asked}'{where}; {hint}"
@@ -225,7 +225,7 @@ def _user_values(place: str) -> dict[str, type[Value]]:
 
 
 def load_module(place: str) -> ModuleType:
-    """The module at a path that ends in .py, or of a dotted name."""
+    """The module at `place`, a path that ends in .py or a dotted name."""
     try:
         if not place.endswith(".py"):
             return importlib.import_module(place)
@@ -255,7 +255,7 @@ def load_module(place: str) -> ModuleType:
 
 
 def digest_of_code(shape: str) -> str:
-    """A hash of the file that a shape's spelling names (`my.py:Mine`), or nothing."""
+    """12 hex digits of the hash of the file that a spelling names (`my.py:Mine`), or ""."""
     place, colon, _ = shape.partition(":")
     if not colon:
         return ""

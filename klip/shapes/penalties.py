@@ -25,7 +25,7 @@ RPG = "RPG, arXiv:2505.17508"
 
 @dataclass(frozen=True)
 class _KLPenalty(Penalty, abstract=True):
-    """J = wA - b k, k an estimate of a KL."""
+    """J = wA - b k, where k estimates a KL."""
 
     family = "KL penalty"
 
@@ -172,9 +172,9 @@ class KLReverseK3(_KLPenalty):
 
 @dataclass(frozen=True)
 class FDivergence(Penalty, abstract=True):
-    """J = wA - b f(w), beta = -b w f'(w). Give `f`, centred: f(1) = f'(1) = 0.
+    """J = wA - b f(w), beta = -b w f'(w), with f(1) = f'(1) = 0.
 
-    `slope`, its derivative, is automatic unless given too.
+    A class defines `f`; its derivative `slope` is automatic unless the class defines it too.
     """
 
     family = "f-divergence"
@@ -310,7 +310,7 @@ class SPPO(Shape):
     eps: Parameter = parameter(0.3, above=0)
 
     def multiplier(self, s: Sample) -> Array:
-        s.w, top = s.w, 1 + self.eps
+        top = 1 + self.eps
         return where((s.w < 1 / top) | (s.w > top), 0.0, s.advantage + 0.0 * s.log_w)
 
     def objective(self, s: Sample) -> Array:

@@ -2,8 +2,8 @@
 
     state = region.init()
     shape = region.shape_at(state)                      # before a rollout's epochs
-    region.stop(state, feedback)                        # after each epoch: enough?
-    state = region.update(state, feedback)              # after all of them
+    region.stop(state, feedback)                        # after each epoch: stop here?
+    state = region.update(state, feedback)              # after all epochs
 
 State is a dict of numbers, so it fits a checkpoint; all four are pure and may be traced. A shape
 is a region whose state is empty.
@@ -30,7 +30,7 @@ NOTEBOOK = "klip.draw.notebook"
 
 @dataclass(frozen=True)
 class Feedback:
-    """What the epochs of one rollout did to the policy; means over the rollout's samples."""
+    """What the epochs of one rollout did to the policy, as means over its samples."""
 
     kl: Array = 0.0
     """closed-form KL(old || new)"""
@@ -52,7 +52,7 @@ class Region(Value, abstract=True):
         return {}
 
     def shape_at(self, state: State) -> Shape:
-        """The shape that this state stands for."""
+        """The shape for a rollout in this state."""
         raise NotImplementedError
 
     def stop(self, state: State, feedback: Feedback) -> Array:
@@ -65,7 +65,7 @@ class Region(Value, abstract=True):
 
     @property
     def initial(self) -> Shape:
-        """The shape of the first rollout; a shape is its own.
+        """The shape of the first rollout; of a shape, the shape itself.
 
         >>> from klip.shapes import AdaptiveKL, Clip
         >>> str(AdaptiveKL().initial), str(Clip().initial)
@@ -74,6 +74,6 @@ class Region(Value, abstract=True):
         return self.shape_at(self.init())
 
     def _repr_html_(self) -> str:
-        """The spelling, the formula and a picture: what a notebook shows of it."""
+        """What a notebook shows: the spelling, the formula and a picture."""
         text: str = import_module(NOTEBOOK).notebook(self)
         return text

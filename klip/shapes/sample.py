@@ -24,11 +24,11 @@ class Sample:
 
     @functools.cached_property
     def w(self) -> Array:
-        """The ratio of the new to the old probability, saturated far out."""
+        """The ratio of the new to the old probability, limited to e^±20."""
         return ratio(self.log_w)
 
     def at(self, log_w: Array) -> Sample:
-        """The same samples at another log-ratio, for what differentiates by it."""
+        """The same samples at another log-ratio, as differentiation needs them."""
         return Sample(log_w, self.advantage, self.context)
 
     def __getattr__(self, name: str) -> Any:

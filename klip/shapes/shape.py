@@ -1,7 +1,7 @@
 """The trust region itself: one number per sample.
 
-A shape's gradient is E[m * grad log pi], with m = w*A + beta. A class says what its shape is by
-any one of three methods, and the others follow:
+A shape's gradient is E[m * grad log pi], with m = w*A + beta. A class defines any one of three
+methods, and the others follow:
 
     multiplier   m
     beta         the coefficient; m = w*A + beta
@@ -24,16 +24,16 @@ Edges = tuple[Array, Array]
 """The least and the largest ratio of a band."""
 
 REFERENCE_BAND: Edges = (0.8, 1.2)
-"""The edges by which samples are told apart where a shape has no band of its own."""
+"""The edges that divide samples into sets where a shape has no band of its own."""
 
 
 @dataclass(frozen=True)
 class Shape(Region, abstract=True):
     """A trust region: how hard each sample pulls on its own log-probability.
 
-    A class defines its views with one argument, a sample `s`. From outside they are called with
+    A class defines its methods with one argument, a sample `s`. Callers pass
     `(log_ratio, advantage, context)`, arrays of NumPy, JAX or PyTorch, of one shape `[N]` or
-    `[B, T]` (or broadcast to it), or with the sample itself.
+    `[B, T]` (or broadcast to it), or the sample itself.
     """
 
     elementwise: ClassVar[tuple[str, ...]] = (
@@ -44,13 +44,13 @@ class Shape(Region, abstract=True):
         "evaluate",
     )
     definitions: ClassVar[frozenset[str]] = frozenset()
-    """which of multiplier, beta and objective the class gives"""
+    """which of multiplier, beta and objective the class defines"""
 
     def __init_subclass__(cls, **header: Any) -> None:
-        """Note which of the three definitions the class gives."""
+        """Note which of the three methods the class defines."""
         super().__init_subclass__(**header)
-        given = {m for m in ("multiplier", "beta", "objective") if m in cls.__dict__}
-        cls.definitions = cls.definitions | given
+        own = {m for m in ("multiplier", "beta", "objective") if m in cls.__dict__}
+        cls.definitions = cls.definitions | own
         if not cls.abstract and not cls.definitions:
             raise KlipError(
                 f"{cls.__name__} says nothing: define multiplier(self, s), or beta(self, s), or "
@@ -78,15 +78,15 @@ class Shape(Region, abstract=True):
 
     @entry
     def kl_weight(self, s: Sample) -> Array | None:
-        """The second channel: what each state's closed-form KL(old || new) is multiplied by.
+        """The second channel: the weight of each state's closed-form KL(old || new), or None.
 
-        The objective is then E[J - kl_weight * KL(state)], the weight detached. None: no such term.
+        The objective is then E[J - kl_weight * KL(state)], with the weight detached.
         """
         return None
 
     @entry
     def evaluate(self, s: Sample) -> tuple[Array, Array | None]:
-        """(m, J) in one pass; J is None where no objective is published.
+        """(m, J) in one pass; J is None if no objective is published.
 
         >>> from klip.shapes import Clip, Ramp
         >>> [tuple(map(float, Clip(eps=0.25).evaluate(0.5, 1.0))), Ramp().evaluate(0.0, 1.0)]
@@ -106,13 +106,13 @@ class Shape(Region, abstract=True):
 
     @property
     def published(self) -> bool:
-        """Whether it has an objective, its own or made of its parts'."""
+        """Whether the shape has an objective, its own or that of its parts."""
         return "objective" in self.definitions
 
     def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
-        """The ratios (1 - low, 1 + high) between which it leaves samples alone; None without any.
+        """The ratios (1 - low, 1 + high) between which samples are left alone; None without a band.
 
-        Where thresholds make them arrays, `like` is an array that has their dtype.
+        If thresholds make the edges arrays, these have the dtype of `like`.
 
         >>> from klip.shapes import KLk3, Clip, SPO
         >>> (Clip(eps=0.25) + KLk3()).band(), SPO().band()
@@ -124,7 +124,7 @@ class Shape(Region, abstract=True):
         return self
 
     def weighs_kl(self, like: Array) -> bool:
-        """Whether it has the second channel; asked of samples such as `like`, of any framework.
+        """Whether the shape has a `kl_weight`, asked with samples such as `like`.
 
         >>> import numpy as np
         >>> from klip.shapes import KL, Clip
@@ -152,11 +152,11 @@ class Shape(Region, abstract=True):
 
 @dataclass(frozen=True)
 class Penalty(Shape, abstract=True):
-    """The unconstrained surrogate w*A with something taken off: it can be added to a shape."""
+    """The unconstrained surrogate w*A minus a cost: it can be added to a shape."""
 
     @entry
     def cost(self, s: Sample) -> Array:
-        """J - w*A: what it adds to the objective of another shape; 0 if nobody published it."""
+        """J - w*A: what it adds to another shape's objective; 0 if no objective is published."""
         if not self.published:
             return 0.0 * s.log_w
         return self.objective(s) - s.w * s.advantage
@@ -166,7 +166,7 @@ class Penalty(Shape, abstract=True):
 class Band(Shape, abstract=True):
     """A shape with a band [1 - low, 1 + high] around w = 1.
 
-    `eps` sets both sides. Where the two are equal the value keeps `eps` alone, so that
+    `eps` sets both sides. If the two are equal the value keeps `eps` alone, so that
     `Clip(eps=0.2) == Clip(low=0.2, high=0.2)`.
     """
 
@@ -204,11 +204,11 @@ class Band(Shape, abstract=True):
         return self.at(context, like).edges
 
     def killed(self, s: Sample) -> Array:
-        """I_kill: outside the band on the side that the advantage pushes to; strict."""
+        """I_kill: outside the band, edges excluded, on the side to which the advantage pushes."""
         bottom, top = self.edges
         return ((s.w > top) & (s.advantage > 0)) | ((s.w < bottom) & (s.advantage < 0))
 
     def overshoot(self, s: Sample) -> Array:
-        """How far w lies beyond the edge on the side that A pushes to; negative inside."""
+        """How far w lies beyond the edge on the side to which A pushes; negative inside."""
         bottom, top = self.edges
         return where(s.advantage > 0, s.w - top, bottom - s.w)

@@ -24,7 +24,7 @@ from klip.shapes.shape import Band, Shape
 from klip.shapes.value import Parameter, ParameterError, parameter
 
 KLIP = "KLip-PPO, section 5"
-NARROW = 1e-25  # stands for a ramp of width 0: d / NARROW is 0 at d = 0 and beyond 1 for any d > 0
+NARROW = 1e-25  # replaces a width of 0: d / NARROW is 0 at d = 0 and beyond 1 for any d > 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Ramp(Band):
 class Asymmetric(Band):
     """m = wA (1-g): a ramp of its own width on either side of the band; width 0 is the step.
 
-    By default soft below (A < 0, w < 1), where beta > 0 raises log pi and so pulls the policy
+    By default it is soft below (A < 0, w < 1), where beta > 0 raises log pi and so pulls the policy
     back to what the rollout did, and sharp above (A > 0, w > 1), where beta < 0 pushes it away.
 
     >>> [round(float(Asymmetric().multiplier(*x)), 3) for x in ((0.2, 1.0), (-0.25, -1.0))]
@@ -91,7 +91,7 @@ class SigmoidGate(Band):
 class SoftMin(Band):
     """J = -|A| t log(e^(-u/t) + e^(-c/t)), u = w sgn A, c = clip(w) sgn A, t the temperature.
 
-    In the band m = wA; outside wA sigma((c-u)/t): half of it is gone at either edge.
+    In the band m = wA; outside m = wA sigma((c-u)/t), of which half is gone at either edge.
 
     >>> [round(float(SoftMin().multiplier(x, 1.0)), 3) for x in (0.18, 0.19, 0.5)]
     [1.197, 0.549, 0.0]

@@ -1,6 +1,4 @@
-"""Hard and rollback regions that look at more than the ratio: the state's KL, the old
-probability, the place in the sequence, the age.
-"""
+"""Regions that look at more than the ratio: the state's KL, the old probability, position, age."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ TINY = 1e-30  # keeps logarithms and quotients of vanishing probabilities finite
 
 @dataclass(frozen=True)
 class _StateRegion(Shape, abstract=True):
-    """Does something where the state has left a region of KL `delta` and A pushes further out."""
+    """A shape that acts where the state's KL has reached `delta` and A pushes further out."""
 
     family = "state KL"
     requires = ("kl",)
@@ -93,8 +91,8 @@ class TRPPORB(_StateRegion):
 class TrulyPPO(_StateRegion):
     """J = wA - alpha KL(state) where KL(state) >= delta and (w-1)A > 0, wA elsewhere.
 
-    The KL is the closed form, through the second channel; `estimator="k3"` puts the sampled
-    stand-in w - 1 - log w in its place, and then m = wA - alpha (w-1) there.
+    The KL is the closed form, through `kl_weight`; `estimator="k3"` replaces it with the sampled
+    w - 1 - log w, and then m = wA - alpha (w-1) there.
 
     >>> float(TrulyPPO().kl_weight(0.1, 1.0, Context(kl=0.05)))
     5.0
@@ -125,7 +123,7 @@ class TrulyPPO(_StateRegion):
 
 
 class _Masked(Shape, abstract=True):
-    """wA, with some samples dropped; it looks at the old probability of the action."""
+    """m = wA, 0 for some samples, chosen by the old probability of their action."""
 
     family = "old probability"
     requires = ("old_log_prob",)
@@ -145,7 +143,7 @@ class _Masked(Shape, abstract=True):
 
 
 class _BernoulliRegion(_Masked, abstract=True):
-    """Drops what the advantage pushes beyond a Bernoulli KL of `delta`."""
+    """A shape that drops samples which A pushes beyond a Bernoulli KL of `delta`."""
 
     def dropped(self, s: Sample) -> Array:
         return (s.log_w * s.advantage > 0) & (bernoulli_kl(s) > self.delta)
@@ -162,8 +160,8 @@ def bernoulli_kl(s: Sample) -> Array:
 class TRGPPO(_BernoulliRegion):
     """m = wA 1[not kill]: PPO-Clip between the two roots of Bernoulli-KL(p || pw) = delta.
 
-    For discrete actions: p is the old probability of the action, and the rarer the action the
-    wider the band. At p = 1/2 and delta = 0.03 it is [0.759, 1.241].
+    It is for discrete actions: p is the old probability of the action, and rare actions have wide
+    bands. At p = 1/2 and delta = 0.03 the band is [0.759, 1.241].
 
     >>> half = Context(old_log_prob=-0.6931)
     >>> [round(float(TRGPPO().multiplier(x, 1.0, half)), 3) for x in (0.21, 0.22)]
@@ -284,7 +282,8 @@ class PositionAware(Shape):
 class AgeConditioned(Shape):
     """m = discount^age m_clip, the radius of the clip halving every `half_life` updates.
 
-    A fresh sample meets PPO-Clip; an old one a narrower region and, if asked, a smaller weight.
+    A fresh sample meets PPO-Clip; an old one meets a narrower region and, with `discount` < 1, has
+    a smaller weight.
 
     >>> [float(AgeConditioned().multiplier(0.1, 1.0, Context(age=a))) > 0 for a in (0.0, 8.0)]
     [True, False]

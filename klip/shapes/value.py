@@ -26,7 +26,7 @@ V = TypeVar("V", bound="Value")
 
 
 class ParameterError(KlipError):
-    """A parameter that is outside its range, or not there at all."""
+    """A parameter is missing or outside its range."""
 
 
 def parameter(
@@ -37,10 +37,16 @@ def parameter(
     choices: tuple[str, ...] | None = None,
     softness: bool = False,
 ) -> Any:
-    """A dataclass field with the range its value must lie in.
+    """A dataclass field for a parameter of a shape.
 
-    `softness` marks the width of a relaxed step: at 0 the shape should be PPO-Clip, at infinity
-    the unconstrained surrogate.
+    Args:
+        default: its value unless another is given
+        above: the value must be greater than this
+        at_least: the value must not be less than this
+        choices: the words of which the value must be one
+        softness: whether it is the width of a relaxed step: at 0 the shape should be PPO-Clip, at
+            infinity the unconstrained surrogate
+
     """
     rules = {"above": above, "at_least": at_least, "choices": choices, "softness": softness}
     return field(default=default, metadata=rules)
@@ -52,9 +58,9 @@ def is_number(x: object) -> bool:
 
 
 def entry(method: Callable[[Any, Sample], Any]) -> Callable[..., Any]:
-    """`method(self, s)` as callers know it: `(log_ratio, advantage, context)`, or a sample.
+    """`method(self, s)` as a function of `(log_ratio, advantage, context)`, or of a sample.
 
-    The needs of the value are checked first, and its thresholds become arrays.
+    A call first checks the needs of the value, and turns its thresholds into arrays.
     """
 
     def call(
@@ -77,11 +83,11 @@ def entry(method: Callable[[Any, Sample], Any]) -> Callable[..., Any]:
 class Value:
     """A named, immutable value with numeric parameters.
 
-    A class says what it is by the attributes in its body:
+    The body of a class may set these attributes:
 
-        name        its spelling; the class's name in kebab case unless given
+        name        its spelling; by default the class's name in kebab case
         number      its place in the catalogue
-        family      what it is grouped with; subclasses inherit it
+        family      the group to which it belongs; subclasses inherit it
         reference   who published it
         requires    the context fields that it reads, besides those of its base class
     """
@@ -98,7 +104,7 @@ class Value:
     """the methods that subclasses define with one sample as their argument"""
 
     def __init_subclass__(cls, *, abstract: bool = False, **header: Any) -> None:
-        """Complete and check what the class's body says; an `abstract` class is a base alone."""
+        """Complete and check the attributes; an `abstract` class only serves as a base."""
         for key in header:
             raise KlipError(f"{cls.__name__}: write {key} = ... in the body of the class")
         own = cls.__dict__
@@ -146,7 +152,7 @@ class Value:
 
     @property
     def brief(self) -> str:
-        """The spelling without parameters that are at their defaults, in parts too: a label.
+        """The spelling without parameters that have their defaults, also in parts: a label.
 
         >>> from klip.shapes import AdaptiveKL, ByAge, Clip
         >>> AdaptiveKL(target=0.01).brief, Clip(eps=ByAge()).brief
@@ -161,14 +167,14 @@ class Value:
 
     @property
     def formula(self) -> str:
-        """The formula: the first paragraph of the class's docstring, in one line; "" without one.
+        """The first paragraph of the class's docstring, in one line; "" without one.
 
         >>> from klip.shapes import CISPO
         >>> CISPO().formula
         'm = clip(w, floor, cap) A.'
         """
         text = type(self).__doc__ or ""
-        generated = text.startswith(f"{type(self).__name__}(")  # by dataclass, where there is none
+        generated = text.startswith(f"{type(self).__name__}(")  # by dataclass
         return "" if generated else " ".join(text.split("\n\n")[0].split())
 
     def parts(self) -> Iterator[Value]:
@@ -190,7 +196,7 @@ class Value:
         return frozenset(self.requires).union(*parts)
 
     def at(self: V, context: Context, like: Array = 0.0) -> V:
-        """The value for one batch: its needs checked, its thresholds arrays of `like`'s dtype."""
+        """The value with thresholds as arrays of `like`'s dtype; raises if `context` lacks a need."""
         check_needs(self, context.given)
         resolved = {
             key: cast(part.value(context), like)
@@ -264,7 +270,7 @@ def with_numbers(value: V, new: Mapping[str, Any]) -> V:
 
 
 def structure(value: V) -> V:
-    """The value with every number 0: two values that compile alike have equal structures."""
+    """The value with every number 0: values of equal structure share compiled code."""
     return with_numbers(value, dict.fromkeys(numbers(value), 0.0))
 
 
@@ -281,7 +287,7 @@ def _check_takes_a_sample(cls: type[Value], name: str) -> None:
 
 
 def _check(owner: str, f: dataclasses.Field[Any], value: Any) -> None:
-    """Raise unless `value` may stand in field `f`."""
+    """Raise unless field `f` allows `value`."""
     if value is None or isinstance(value, Value):
         return
     choices = f.metadata.get("choices")

@@ -31,8 +31,8 @@ class _Weighted(Shape, abstract=True):
 class CISPO(_Weighted):
     """m = clip(w, floor, cap) A.
 
-    `floor` and `cap` are ratios, not offsets from 1: TRL's `epsilon_high` is `cap`, verl's and
-    SkyRL's `1 + clip_ratio_high` is `cap`.
+    `floor` and `cap` are ratios, not offsets from 1: `cap` is TRL's `epsilon_high`, and verl's and
+    SkyRL's `1 + clip_ratio_high`.
 
     >>> float(CISPO(cap=5.0).multiplier(3.0, 1.0))
     5.0
@@ -114,7 +114,7 @@ class ASPO(Band):
 class TOPR(_Weighted):
     """m = A for good samples, min(w, 1) A for the others.
 
-    The sign of the advantage tells which are good, or as published that of the reward
+    A sample is good if its advantage is positive, or, as published, if its reward is
     (`sign="reward"`, which needs that context).
 
     >>> [float(TOPR().multiplier(3.0, a)) for a in (2.0, -2.0)]
@@ -128,7 +128,7 @@ class TOPR(_Weighted):
 
     @property
     def needs(self) -> frozenset[str]:
-        """`reward`, if that tells good from bad."""
+        """`reward`, if its sign decides."""
         return frozenset({"reward"} if self.sign == "reward" else ())
 
     def omega(self, s: Sample) -> Array:

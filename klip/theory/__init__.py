@@ -1,4 +1,4 @@
-"""What a shape does, what a loss is: partition, diagnostics, views, profiles, theorems, probe.
+"""What a shape does and what a loss is: partition, diagnostics, views, profiles, theorems, probe.
 
-Knows shapes; the trainer, the report and the commands may import it.
+It knows shapes; the trainer, the report and the commands may import it.
 """

@@ -23,17 +23,17 @@ from klip.theory.views import Floats
 
 FRAMEWORKS = ("torch", "jax")
 OLD = -5.0
-"""The old log-probability at which a loss is asked, so that new ones up to w = e^4 stay below 0."""
+"""The old log-probability at which a loss is called: new ones up to w = e^4 stay below 0."""
 
 FLAT, GRID, SEQUENCES = "[N]", "[B, T]", "[B, T] with advantages [B]"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one call of a loss gave."""
+    """What one call of a loss returned."""
 
     value: Floats  # [], [N], [B] or [B, T]
-    gradient: Floats  # [B, T], of the sum of the value
+    gradient: Floats  # [B, T], of the sum of `value`
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class BlackBox:
     framework: str
     layout: str
     order: tuple[str, ...]
-    """What the positional arguments are, of "new", "old", "advantage" and "mask"."""
+    """The positional arguments in order: "new", "old", "advantage" and perhaps "mask"."""
     mask_name: str = ""
-    """The mask's keyword, if it goes by one."""
+    """The keyword of the mask, if it is passed by one."""
     boolean_mask: bool = False
     compiled: bool = False
-    """Whether JAX may compile it; a loss that indexes by its mask cannot be."""
+    """Whether JAX compiles the loss; it cannot compile one that indexes by its mask."""
 
     @functools.cached_property
     def gradient(self) -> Callable[..., Any]:
-        """The loss and its gradient as a JAX function of its arrays by name."""
+        """A JAX function from arrays by name to the loss and its gradient."""
         import jax
 
         return jax.jit(self._gradient) if self.compiled else self._gradient
@@ -78,7 +78,7 @@ class BlackBox:
 
 
 def describe(function: Callable[..., Any]) -> str:
-    """What to call the loss in a message."""
+    """The name of the loss for messages."""
     inner = function.func if isinstance(function, functools.partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))
 
@@ -104,7 +104,7 @@ def openings(function: Any, framework: str) -> Iterator[BlackBox]:
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
-    """The order of the positional arguments, and the keyword of the mask if it has one."""
+    """The order of the positional arguments, and the keyword of the mask, or ""."""
     usual = ("new", "old", "advantage")
     try:
         signature = inspect.signature(getattr(function, "forward", function))
@@ -126,7 +126,7 @@ def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
 
 
 def _frameworks(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The frameworks to try: the one that the loss's module mentions, or else all there are."""
+    """The frameworks to try: those that the loss or its module uses, or else all installed ones."""
     inner = function.func if isinstance(function, functools.partial) else function
     inner = inspect.unwrap(inner)
     scope = getattr(inner, "__globals__", None)
@@ -135,16 +135,17 @@ def _frameworks(function: Callable[..., Any]) -> tuple[str, ...]:
         scope = vars(module) if module else {}
     code = getattr(inner, "__code__", None)
     used = [scope[name] for name in getattr(code, "co_names", ()) if name in scope]
-    for things in (used, list(scope.values())):
-        roots = {_root(thing) for thing in things}
+    for objects in (used, list(scope.values())):
+        roots = {_root(item) for item in objects}
         if mentioned := tuple(name for name in FRAMEWORKS if name in roots):
             return mentioned
-    there = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
-    return tuple(sorted(there, key=lambda name: name not in sys.modules))
+    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    return tuple(sorted(installed, key=lambda name: name not in sys.modules))
 
 
-def _root(thing: object) -> str:
-    name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None)
+def _root(item: object) -> str:
+    """The package that an object comes from."""
+    name = item.__name__ if inspect.ismodule(item) else getattr(item, "__module__", None)
     return str(name or "").partition(".")[0]
 
 
@@ -159,7 +160,7 @@ def call(
 ) -> Answer:
     """The loss and its gradient in the new log-probabilities, on arrays `[B, T]`.
 
-    Unless given, the old log-probability is low enough for the new one to be one too.
+    By default `old` is so low that the new log-probabilities stay below 0 too.
     """
     level = np.minimum(OLD, -log_ratio - 0.5) if old is None else old + 0 * log_ratio
     arrays = {"new": level + log_ratio, "old": level, "advantage": advantage}
@@ -178,7 +179,7 @@ def call(
 
 
 def _ask(box: BlackBox, arrays: dict[str, Any]) -> Any:
-    """The loss itself: the first of several outputs, or the one called `loss`."""
+    """What the loss returns: its first output if there are several, or the one called `loss`."""
     named = {box.mask_name: arrays["mask"]} if box.mask_name else {}
     out = box.function(*(arrays[key] for key in box.order), **named)
     if isinstance(out, (tuple, list)) and out:
@@ -221,7 +222,7 @@ def _run_torch(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[An
 
 @contextlib.contextmanager
 def _one_thread(torch: Any) -> Iterator[None]:
-    """Waking a second thread costs a busy machine far more than these few samples do."""
+    """Keep PyTorch to one thread: on a busy machine, waking another costs more than it saves."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -245,9 +246,9 @@ def _run_jax(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[Any,
 
 
 def open_box(function: Any, framework: str, works: Callable[[BlackBox], bool]) -> BlackBox:
-    """The first way to call the loss that neither raises nor mixes samples (`works`).
+    """The first way to call the loss that does not raise and for which `works` holds.
 
-    A loss that mixes samples in every layout is opened in the first that does not raise.
+    If `works` holds for none, it is the first that does not raise.
     """
     fallback: BlackBox | None = None
     refused: Exception | None = None

@@ -1,4 +1,4 @@
-"""The vocabulary of diagnostics, defined once: what a trust region does to the samples it is given.
+"""The vocabulary of diagnostics, defined once: what a trust region does to its samples.
 
     w = e^(log w)          surrogate = w A        mass = |w A|        beta = m - w A
     inside, kill, pass     the partition by the shape's band
@@ -31,10 +31,10 @@ QUANTILE_LABELS: Final = tuple(f"p{q:02d}" for q in QUANTILES)
 """How each of `QUANTILES` is written in a name: `beta_p05`."""
 
 EXTREMES: Final = {"ratio_max": "max", "ratio_min": "min"}
-"""The totals that are not sums, and what they are; batches are merged likewise."""
+"""The totals that are not sums, and the function that makes each and merges batches."""
 
 EMPTY: Final = {"ratio_max": 0.0, "ratio_min": float("inf")}
-"""The totals of no samples that are not 0."""
+"""The extremes over no samples."""
 
 _MEANS = ("surrogate", "ratio_deviation", "k1", "k3")
 _SIGNS = ("positive", "negative", "zero")
@@ -42,7 +42,7 @@ _SHARES = {"killed_mass": "killed_mass", "pull": "pulled_mass"}
 
 
 class Observed(NamedTuple):
-    """What there is to say about each sample; every field is an array of the samples' shape."""
+    """What a trust region does to each sample; every field is an array of the samples' shape."""
 
     log_ratio: Array
     advantage: Array
@@ -66,7 +66,7 @@ class Observed(NamedTuple):
         edges: tuple[Array, Array],
         kept: Array | None = None,
     ) -> Observed:
-        """Look at samples whose band is `edges`, the ratios (1 - low, 1 + high).
+        """What multipliers `m` do to samples whose band is `edges`, ratios (1 - low, 1 + high).
 
         `kept` is False where a sample was dropped before the shape saw it: it counts as killed.
 
@@ -77,7 +77,7 @@ class Observed(NamedTuple):
         """
         w = ratio(log_ratio)
         surrogate = w * advantage
-        # A compiler may fuse m - w*A and so see its rounding; where they are equal beta is 0.
+        # A compiler may fuse m - w*A and leave its rounding error; where they are equal beta is 0.
         beta = where(m == surrogate, 0.0, m - surrogate)
         inside, kill, passing = split(w, advantage, *edges)
         if kept is not None:
@@ -88,17 +88,17 @@ class Observed(NamedTuple):
 
     @property
     def part(self) -> Array:
-        """The set of each sample, as its place in `PARTS`; int8."""
+        """The set of each sample as its index in `PARTS`, int8."""
         xp = namespace(self.kill)
         return xp.astype(self.kill, xp.int8) + 2 * xp.astype(self.passing, xp.int8)
 
     def at(self, places: Array) -> Observed:
-        """The samples at these places of the flattened arrays, `[n]`."""
+        """The samples at these indices of the flattened arrays, `[n]`."""
         return Observed(*(row.reshape(-1)[places] for row in self))
 
 
 def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
-    """Sums over the samples (over those that are `active`), and the extremes of the ratio.
+    """Sums over the samples (those that are `active`, if given), and the extremes of the ratio.
 
     >>> l = np.log(np.array([1.1, 1.5, 9.9]))
     >>> clip = Observed.of(l, np.ones(3), np.array([1.1, 0.0, 0.0]), (0.8, 1.2))
@@ -149,7 +149,7 @@ def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
 
 
 def merged(stacked: Mapping[str, Array]) -> dict[str, Array]:
-    """The totals of several batches as those of one; each value is stacked along its first axis.
+    """The totals of several batches as those of one; batches are stacked along the first axis.
 
     >>> merged({"count": np.array([1.0, 2.0]), "ratio_max": np.array([1.5, 1.2])})
     {'count': np.float64(3.0), 'ratio_max': np.float64(1.5)}
@@ -161,11 +161,11 @@ def merged(stacked: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
-    """Fractions of the samples and means over them, by the names that every log uses.
+    """Fractions of the samples and means over them, by name, from the sums of `totals`.
 
-    `inside`, `kill`, `pass` are fractions, and each is split by the sign of the advantage
-    (`kill_positive`). `killed_mass` is the share of sum |wA| on the kill set, `pull` is
-    sum |m| / sum |wA|. `k1`, `k3`, `surrogate` and `ratio_deviation` (|w - 1|) are means.
+    `inside`, `kill` and `pass` are fractions, and each is split by the sign of the advantage
+    (`kill_positive`). `killed_mass` is the share of sum |wA| on the kill set, and `pull`
+    is sum |m| / sum |wA|. `k1`, `k3`, `surrogate` and `ratio_deviation` (|w - 1|) are means.
 
     >>> l = np.log(np.array([1.1, 1.5]))
     >>> clip = Observed.of(l, np.ones(2), np.array([1.1, 0.0]), (0.8, 1.2))
@@ -188,7 +188,7 @@ def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def quantiles(values: Array) -> list[float] | None:
-    """The `QUANTILES` of an array, by selection on the host; None where it is empty.
+    """The `QUANTILES` of an array, computed on the host; None if it is empty.
 
     >>> quantiles(np.arange(101.0))
     [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0]

@@ -1,4 +1,4 @@
-"""What is odd about a loss's pull m(w, A), a sentence each: a mistake, or the method's design."""
+"""What is odd about a loss's pull m(w, A): each finding is a mistake or the method's design."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from klip.theory.samples import ADVANTAGES, LOG_RATIOS
 from klip.theory.views import Anchor, Floats, Pull, anchor
 
 NOTHING = 1e-12
+"""A pull this small counts as none."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Finding:
 
 
 def pull_at_zero(pull: Pull, tolerance: float) -> tuple[float, float] | None:
-    """(w, m) where a sample without advantage pulls hardest within w = 1/2 .. 2, or anywhere."""
+    """(w, m) where a sample of advantage 0 pulls hardest, within w = 1/2 .. 2 or else anywhere."""
     m = pull(LOG_RATIOS, np.zeros_like(LOG_RATIOS))
     m = np.where(np.isfinite(m), m, 0.0)
     near = np.abs(LOG_RATIOS) < 0.7
@@ -40,9 +41,9 @@ def pull_at_zero(pull: Pull, tolerance: float) -> tuple[float, float] | None:
 
 
 def dead_regions(pull: Pull) -> list[tuple[float, tuple[float, float]]]:
-    """(A, (from w, to w)) of the pass side on which nothing pulls, beyond a definite edge.
+    """(A, (from w, to w)) where nothing pulls on the pass side, beyond a definite edge.
 
-    A gate that fades away has no such edge: 1e-3 before its zeros it is still almost zero.
+    A gate that fades away has no such edge: 1e-3 before its zeros it is already almost zero.
     """
     regions = []
     for a in (1.0, -1.0):
@@ -80,7 +81,7 @@ def _kill_side_is_dead(pull: Pull) -> bool:
 def of_pull(
     pull: Pull, match: Match, published: Pull | None, tolerance: float, hint: str
 ) -> Iterator[Finding]:
-    """What the pull itself shows; `published` is the shape that the loss is exactly, if any."""
+    """What the pull itself shows; `published` is the pull of the shape that the loss equals."""
 
     def finding(code: str, message: str, designed: Callable[[Pull], object]) -> Finding:
         by_design = published is not None and bool(designed(published))
@@ -102,7 +103,7 @@ def of_pull(
             "usually comes from a KL, entropy or other penalty inside the policy loss",
             lambda p: pull_at_zero(p, tolerance),
         )
-    if not here.flipped and (dead := dead_regions(pull)):  # else the sides are swapped
+    if not here.flipped and (dead := dead_regions(pull)):  # a flipped pull has its sides swapped
         where = " and ".join(_region(*region) for region in dead)
         yield finding(
             "pass-killed",
@@ -184,7 +185,7 @@ def _not_finite(what: str, log_ratio: float, advantage: float, dtype: str) -> Fi
 
 
 def of_batch(mix: Coupling, reduction: Reduction, leak: str, normalises: bool) -> Iterator[Finding]:
-    """What shows when a batch grows, mixes or is masked."""
+    """What growing, mixing and masking batches shows about the loss."""
     if mix.across_batch or mix.within_sequence:
         what = "a sample's pull changes with the other samples of the batch"
         if not mix.across_batch:

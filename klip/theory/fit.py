@@ -1,6 +1,6 @@
-"""Which catalogue shape a pull m(w, A) is, and with what parameters.
+"""Which catalogue shape a pull m(w, A) is, and with which parameters.
 
-Jumps are located first, to 1e-12 in log w: they hold the radius of a hard clip exactly. The other
+Jumps are located first, to 1e-12 in log w: they give the radius of a hard clip exactly. The other
 parameters come from a search along each coordinate and then least squares.
 """
 
@@ -34,7 +34,7 @@ FEATURES = 16
 """How many jumps, and how many bends, may suggest values of a parameter."""
 
 TOLERANCE = 1e-6
-"""The largest |difference| / max(1, |m|) of shapes that count as the same."""
+"""The largest |difference| / max(1, |m|) at which two pulls count as the same."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Match:
 
 
 def match(samples: SampledPull, tolerance: float = TOLERANCE) -> Match:
-    """The catalogue shape nearest to the samples; with the fewest odd parameters, if several."""
+    """The catalogue shape nearest to the samples; of exact ones, the plainest."""
     if samples.pull.size == 0 or not np.any(samples.pull):
         return Match(None, "none", {}, 0.0, False, (1.0, 0.0), [])
     candidates = _candidates(samples.by_old)
     fits: list[_Fit] = []
-    for needy in (True, False):  # first those that the old log-prob may explain
+    for needy in (True, False):  # shapes that use the old log-prob go first
         if not any(fit.exact for fit in fits):
-            some = [shape for shape in candidates if bool(shape.needs) == needy]
-            fits += [_fit(shape, samples, tolerance) for shape in some]
+            shapes = [shape for shape in candidates if bool(shape.needs) == needy]
+            fits += [_fit(shape, samples, tolerance) for shape in shapes]
     if not any(fit.exact for fit in fits):
         fits += _sums(candidates, samples, tolerance)
     exact = [fit for fit in fits if fit.exact]
@@ -77,7 +77,7 @@ def match(samples: SampledPull, tolerance: float = TOLERANCE) -> Match:
 def compare(
     shape: Shape, samples: SampledPull, exact: bool = False, equivalents: Iterable[str] = ()
 ) -> Match:
-    """A shape as the match of the samples."""
+    """The match that a shape is for the samples, with its largest difference from them."""
     difference = _difference(shape, samples)
     worst = int(np.argmax(difference))
     where = (float(np.exp(samples.log_ratio[worst])), float(samples.advantage[worst]))
@@ -96,7 +96,7 @@ class _Fit:
 
 
 def _candidates(by_old: bool) -> list[Shape]:
-    """The catalogue, as far as a ratio, an advantage and an old log-probability determine it."""
+    """The shapes that ratio, advantage and, if `by_old`, old log-probability determine."""
     known = frozenset({"old_log_prob"} if by_old else ())
     context = Context(old_log_prob=OLD) if by_old else NO_CONTEXT
     shapes = [cls() for cls in catalogue().values()]
@@ -105,7 +105,7 @@ def _candidates(by_old: bool) -> list[Shape]:
 
 
 def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> list[_Fit]:
-    """Shape + penalty. At A = 0 the penalty stands alone, so it is fitted there and taken off."""
+    """Fits of shape + penalty: at A = 0 the penalty stands alone, is fitted and then subtracted."""
     fits = []
     idle = samples.at(samples.advantage == 0)
     if not np.any(np.abs(idle.pull) > tolerance):
@@ -123,7 +123,7 @@ def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> li
 
 
 def _fit(default: Shape, samples: SampledPull, tolerance: float) -> _Fit:
-    """The parameters with which a shape is nearest to the samples."""
+    """The shape with the parameters that bring it nearest to the samples."""
     few = samples.at(_thin(samples))
     names, start, least = _coordinates(default)
     theta = start
@@ -156,7 +156,7 @@ def _judge(shape: Shape, odd: int, samples: SampledPull, tolerance: float) -> _F
 
 
 def _thin(samples: SampledPull) -> Floats:
-    """Every third log-ratio of the grid, and all that lies between its points."""
+    """A mask of every third log-ratio of the grid and of all samples between its points, `[P]`."""
     place = samples.log_ratio * 20
     between = np.abs(place - np.round(place)) > 1e-9
     chosen: Floats = between | (np.round(place) % 3 == 0)
@@ -192,7 +192,7 @@ def _residuals(shape: Shape, names: list[str], thetas: Floats, samples: SampledP
 
 
 def _misfit(residuals: Floats) -> Floats:
-    """How far each row is off, every sample counting for at most 1."""
+    """The mean |residual| of each row, in which a sample counts for at most 1, `[G]`."""
     out: Floats = np.minimum(np.abs(residuals), 1.0).mean(axis=1)
     return out
 
@@ -200,7 +200,7 @@ def _misfit(residuals: Floats) -> Floats:
 def _search(
     shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull
 ) -> Floats:
-    """Each parameter in turn, among values that the jumps suggest and a coarse range."""
+    """The best value of each parameter in turn, among suggestions of jumps and a coarse range."""
     for _ in range(2):
         for i in range(len(names)):
             values = _guesses(theta, i, least[i], samples)
@@ -215,7 +215,7 @@ def _search(
 
 
 def _guesses(theta: Floats, i: int, least: float, samples: SampledPull) -> Floats:
-    """The value itself, its multiples, its fellows, and what jumps and bends may stand for."""
+    """The value, its multiples, the other parameters, and what jumps and bends suggest."""
     now = theta[i]
     places = [samples.jumps[:FEATURES, 0], np.unique(samples.bends)[:FEATURES]]
     w = np.exp(np.concatenate(places))
@@ -248,7 +248,7 @@ def _crossings(
 
 
 def _pinned(theta: Floats, jumps: Floats) -> npt.NDArray[np.bool_]:
-    """Which parameters are at a jump: better known already than least squares could tell."""
+    """Which parameters lie at a jump: least squares could only blur them."""
     w = np.exp(jumps[:, 0])
     places = np.concatenate([np.abs(w - 1), w, 1 / w, 1 / w - 1])
     near: npt.NDArray[np.bool_] = np.any(np.abs(theta[:, None] - places) < 1e-9, axis=1)
@@ -263,7 +263,7 @@ def _polish(
     samples: SampledPull,
     free: npt.NDArray[np.bool_],
 ) -> Floats:
-    """Least squares from there, in the free parameters."""
+    """The parameters after least squares from `theta` in the free ones."""
 
     def full(x: Floats) -> Floats:
         rows = np.tile(theta, (*x.shape[:-1], 1))
@@ -298,7 +298,7 @@ def _polish(
 def _equal_sides(
     shape: Shape, names: list[str], theta: Floats, least: Floats, samples: SampledPull
 ) -> list[Floats]:
-    """The band with one side's radius on both, and the other parameters to suit."""
+    """The parameters with one side's radius on both sides, and the others fitted to it."""
     others = np.array([name not in ("low", "high") for name in names])
     trials = [np.where(others, theta, theta[side]) for side in (0, 1)]
     if not others.any():
@@ -320,7 +320,7 @@ def _build(default: Shape, names: list[str], theta: Floats) -> Shape | None:
 def _tidy(
     default: Shape, names: list[str], theta: Floats, samples: SampledPull, tolerance: float
 ) -> Shape:
-    """The shape with short numbers, and the default ones, wherever they fit as well."""
+    """The shape with default or short numbers wherever they fit as well."""
     _, start, _ = _coordinates(default)
 
     def largest(row: Floats) -> float:

@@ -5,8 +5,8 @@
 2. PPO-Clip is w A - Phi, with Phi = (w - edge) A on I_kill and 0 elsewhere.
 
 `verify` tries them sample by sample: straight on the log-probabilities, and through networks.
-The `min` here is JAX's own, written out again rather than taken from the shapes, and what is
-tried is a `Claim`, so that a wrong coefficient or a wrong partition can be handed in.
+The `min` here is JAX's own, written out again rather than taken from the shapes, and `verify`
+takes a `Claim`, so that tests can hand it a wrong coefficient or a wrong partition.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Claim:
     """What is put to the test; the defaults are the paper's."""
 
     beta: Callable[[Array, Array], Array] = PUBLISHED.beta
-    """coefficient from log-ratio and advantage"""
+    """(log-ratio, advantage) -> coefficient"""
     partition: Callable[[Array, Array], Partition] = partition
     detached: bool = True
     """whether the coefficient is a constant under differentiation"""
@@ -60,15 +60,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was tried, and how it came out."""
+    """One comparison or count, and how it came out."""
 
     name: str
     ok: bool
     samples: int
     measured: float
-    """what was found: a relative difference, or a count"""
+    """a relative difference, or a count"""
     bound: float
-    """what it may be at most (differences and mismatches) or at least (counts in a corner)"""
+    """the most that is allowed (differences, mismatches) or the least (samples in a corner)"""
     detail: str = ""
 
     @classmethod
@@ -79,7 +79,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Certificate:
-    """All checks of one run."""
+    """All checks of one verification, and the versions of the libraries."""
 
     checks: tuple[Check, ...]
     versions: dict[str, str] = field(default_factory=dict)
@@ -103,8 +103,12 @@ def verify(
 ) -> Certificate:
     """Try both theorems on `samples` samples, and on a quarter as many through each network.
 
-    `claim` is what is tried, the paper's by default; `seed` draws the samples; `minibatches` are
-    the sizes over which whole minibatch gradients are compared too.
+    Args:
+        claim: what is tried; the paper's claim by default
+        samples: how many log-ratios and advantages are drawn
+        seed: of the samples and of the networks
+        minibatches: the sizes of minibatches whose whole gradients are compared too
+
     """
     claim = claim or Claim()
     log_ratio, advantage = draw(samples, seed)
@@ -138,7 +142,7 @@ def draw(samples: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
 
 
 def on_edge(w: Array) -> Array:
-    """Where w is so near 1 +- eps that `min` has no gradient: the set the theorem leaves out."""
+    """Where w is within 1e-6 of 1 +- eps, which theorem 1 leaves out: `min` has a kink there."""
     return (abs(w - (1 + EPS)) < 1e-6) | (abs(w - (1 - EPS)) < 1e-6)
 
 
@@ -176,17 +180,17 @@ def _partition_check(claim: Claim, log_ratio: Array, advantage: Array) -> Check:
     kill = ((w > 1 + EPS) & (a > 0)) | ((w < 1 - EPS) & (a < 0))
     passing = ((w > 1 + EPS) & (a < 0)) | ((w < 1 - EPS) & (a > 0))
     inside = ((w >= 1 - EPS) & (w <= 1 + EPS)) | (a == 0)
-    got = claim.partition(log_ratio, advantage)
+    claimed = claim.partition(log_ratio, advantage)
     wrong = sum(
         int(np.sum(np.asarray(mask) != expected))
-        for mask, expected in zip(got, (inside, kill, passing), strict=True)
+        for mask, expected in zip(claimed, (inside, kill, passing), strict=True)
     )
     name = "partition into in, kill and pass, edges and zero advantages in"
     return Check.at_most(name, w.size, wrong, 0)
 
 
 def _gradient(objective: Callable[..., Array], new: Array, old: Array, advantage: Array) -> Array:
-    """d objective / d new of each sample; exact, since no sample enters another's term."""
+    """d objective / d new of each sample, from their sum: no sample enters another's term."""
     return jax.jit(jax.grad(lambda n: objective(n, old, advantage).sum()))(new)
 
 
@@ -225,7 +229,7 @@ def _theorem_2(log_ratio: Array, advantage: Array) -> Iterator[Check]:
 
 
 def _relative(difference: Array, scale: Array, where: Array) -> float:
-    """The largest |difference| / |scale|; a difference where the scale is 0 counts as it is."""
+    """The largest |difference| / |scale|, or |difference| where the scale is 0."""
     size = jnp.where(scale == 0, 1.0, jnp.abs(scale))
     worst = jnp.max(jnp.where(where, jnp.abs(difference) / size, 0.0))
     return float(worst) if bool(jnp.isfinite(worst)) else float("inf")
@@ -234,7 +238,7 @@ def _relative(difference: Array, scale: Array, where: Array) -> float:
 def _bits(
     claim: Claim, log_ratio: Array, advantage: Array, batches: tuple[int, ...]
 ) -> Iterator[Check]:
-    """The three routes to the multiplier in float32, bit for bit, edges included."""
+    """Whether three routes to the multiplier agree in float32, bit for bit, on the edges too."""
     routes = (Clip(eps=EPS).multiplier, ClipPhi(eps=EPS).multiplier, claim.multiplier)
     x, a = log_ratio.astype(np.float32), advantage.astype(np.float32)
     frameworks: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Small real policies whose per-sample gradients can be taken: where theorems meet networks."""
+"""Small networks as policies, and the per-sample gradients of objectives through them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from klip.shapes import Array
 
 Parameters = dict[str, Array]
 Objective = Callable[[Array, Array, Array], Array]
-"""per-sample objective of (new log-prob, old log-prob, advantage)"""
+"""(new log-prob, old log-prob, advantage) -> objective of each sample"""
 
 OBSERVATION, HIDDEN, ACTIONS = 6, 12, 3
 CHUNK = 4096
 
 
 def unconstrained(new: Array, old: Array, advantage: Array) -> Array:
-    """w A of each sample: what differences are measured against."""
+    """w A of each sample; differences are relative to its gradient."""
     return jnp.exp(new - old) * advantage
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A policy that has moved away from the one that sampled, and its samples."""
+    """Samples, and a policy that has moved away from the one that drew them."""
 
     name: str
     log_prob: Callable[[Parameters, Array, Array], Array]
@@ -35,7 +35,7 @@ class Problem:
     parameters: Parameters
     observation: Array  # [N, OBSERVATION]
     action: Array  # [N, ...]
-    old: Array  # [N], log-prob under the policy that sampled
+    old: Array  # [N], log-prob under the policy that drew them
     advantage: Array  # [N]
 
     def take(self, size: int) -> Problem:
@@ -44,7 +44,7 @@ class Problem:
         return dataclasses.replace(self, **{k: getattr(self, k)[:size] for k in arrays})
 
     def mean_gradient_difference(self, first: Objective, second: Objective) -> float:
-        """Between two objectives' minibatch gradients, relative to the unconstrained one's norm."""
+        """|g1 - g2| / |g| of two objectives' mean gradients and the unconstrained one g."""
 
         def mean(parameters: Parameters, objective: Objective) -> Array:
             new = jax.vmap(self.log_prob, (None, 0, 0))(parameters, self.observation, self.action)
@@ -62,13 +62,15 @@ class Problem:
 def worst_gradient_difference(
     problem: Problem, first: Objective, second: Objective, skip: Callable[[Array], Array]
 ) -> tuple[Array, float, int]:
-    """Log-ratios, the largest relative difference of any sample's gradient, samples compared.
+    """(log-ratios `[N]`, the largest difference of a sample's gradients, samples compared).
 
-    Relative to the norm of that sample's unconstrained gradient. Samples whose ratio `skip` names
-    are left out.
+    The difference is relative to the norm of that sample's unconstrained gradient. Samples for
+    whose ratio `skip` holds are left out.
     """
 
-    def one(observation: Array, action: Array, old: Array, advantage: Array) -> tuple[Array, Array]:
+    def compare(
+        observation: Array, action: Array, old: Array, advantage: Array
+    ) -> tuple[Array, Array]:
         def gradient(objective: Objective) -> tuple[Array, Parameters]:
             def value(parameters: Parameters) -> tuple[Array, Array]:
                 new = problem.log_prob(parameters, observation, action)
@@ -83,7 +85,7 @@ def worst_gradient_difference(
         return new - old, _norm(gap) / jnp.where(scale == 0, 1.0, scale)
 
     log_ratio, difference = jax.jit(
-        lambda *xs: jax.lax.map(lambda x: one(*x), xs, batch_size=CHUNK)
+        lambda *xs: jax.lax.map(lambda x: compare(*x), xs, batch_size=CHUNK)
     )(problem.observation, problem.action, problem.old, problem.advantage)
     counted = ~skip(jnp.exp(log_ratio))
     worst = jnp.max(jnp.where(counted, difference, 0.0))
@@ -95,7 +97,7 @@ def worst_gradient_difference(
 
 
 def gaussian_problem(samples: int, seed: int) -> Problem:
-    """A diagonal Gaussian whose mean is a network, moved by noise on every weight."""
+    """A diagonal Gaussian policy whose mean is a network, moved by noise on every weight."""
 
     def log_prob(parameters: Parameters, observation: Array, action: Array) -> Array:
         z = (action - _mlp(parameters, observation)) / jnp.exp(parameters["log_std"])

@@ -13,16 +13,16 @@ class Partition(NamedTuple):
     inside: Array
     """within the band, or of zero advantage: the clip is inactive"""
     kill: Array
-    """outside, on the side that the advantage pushes to: PPO-Clip drops the gradient"""
+    """outside, on the side to which the advantage pushes: PPO-Clip drops the gradient"""
     passing: Array
     """outside on the other side: the gradient leads back and stays"""
 
 
 def partition(log_ratio: Array, advantage: Array, low: float = 0.2, high: float = 0.2) -> Partition:
-    """Which samples PPO-Clip with the band [1 - low, 1 + high] leaves alone, kills and passes.
+    """The samples that PPO-Clip with the band [1 - low, 1 + high] leaves alone, kills and passes.
 
-    The inequalities are strict: the edge itself lies inside. A zero advantage lies inside
-    whatever its ratio.
+    The inequalities are strict: the edge itself lies inside, and so does any sample of zero
+    advantage.
 
     >>> import numpy as np
     >>> l = np.log(np.array([1.1, 1.5, 1.5, 0.5, 0.5, 1.5]))
@@ -34,7 +34,7 @@ def partition(log_ratio: Array, advantage: Array, low: float = 0.2, high: float 
 
 
 def split(w: Array, advantage: Array, bottom: Array, top: Array) -> Partition:
-    """`partition` by the edges themselves, which are numbers or arrays like `w`."""
+    """`partition` by ratio and edges; the edges are numbers or arrays like `w`."""
     above, below = w > top, w < bottom
     kill = (above & (advantage > 0)) | (below & (advantage < 0))
     passing = (above & (advantage < 0)) | (below & (advantage > 0))
@@ -42,9 +42,9 @@ def split(w: Array, advantage: Array, bottom: Array, top: Array) -> Partition:
 
 
 def edges_of(shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0) -> Edges:
-    """The ratios (1 - low, 1 + high) by which a shape's samples are told apart.
+    """The ratios (1 - low, 1 + high) that divide a shape's samples into the three sets.
 
-    They are those of its band in `context`, as `Shape.band` has them, or of the reference band.
+    They are `Shape.band(context, like)`, or the reference band for a shape without a band.
 
     >>> from klip.shapes import Clip, KLk3, SPO
     >>> edges_of(Clip(eps=0.25) + KLk3()), edges_of(SPO())

@@ -1,7 +1,7 @@
-"""The probe: anybody's policy loss in, the trust region that it really is out.
+"""The probe: which trust region anybody's policy loss really is.
 
-A loss is asked for its gradients and nothing else. They give the pull m(w, A) of one sample, its
-shape in the catalogue, its profile, and what is odd about it.
+The probe uses the gradients of the loss and nothing else. They give the pull m(w, A)
+of one sample, its shape in the catalogue, its profile, and what is odd about it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Probe:
     question: Question
 
     def pull(self, log_ratio: Floats, advantage: Floats) -> Floats:
-        """m at each point, asked of the loss itself; arrays of any shape."""
+        """m at each point, from the loss itself; arrays of any shape."""
         return self.question.pull(log_ratio, advantage)
 
     @functools.cached_property
@@ -65,7 +65,7 @@ class Probe:
         return profile(self.pull)
 
     def points(self) -> dict[float, tuple[Floats, Floats]]:
-        """(w, m) along the grid, by advantage, for pictures."""
+        """(w, m) along the grid by advantage, for pictures; points where m is finite."""
         a = np.array(ADVANTAGES)[:, None]
         lines = self.pull(LOG_RATIOS[None], a)
         w = np.exp(LOG_RATIOS)
@@ -95,7 +95,7 @@ class Probe:
 
 
 def _jsonable(x: Any) -> Any:
-    """Plain data without NaN and infinity, which JSON has no words for."""
+    """Plain data; NaN becomes None and infinity a string, since JSON has neither."""
     if isinstance(x, Mapping):
         return {str(key): _jsonable(value) for key, value in x.items()}
     if isinstance(x, (list, tuple)):
@@ -108,12 +108,13 @@ def _jsonable(x: Any) -> Any:
 
 
 def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
-    """What a policy loss (to be minimised) really is.
+    """Which trust region a policy loss (to be minimised) really is.
 
-    The loss is called as `loss_fn(new_log_probs, old_log_probs, advantages)`, and with a mask if
-    it takes one, on tensors `[N]` or `[B, T]`; its first output counts. Parameters whose names say
-    that the old log-probabilities come first are believed. `framework` is "torch", "jax" or "auto",
-    which looks at what the loss uses.
+    Args:
+        loss_fn: it is called as `loss_fn(new_log_probs, old_log_probs, advantages)`, with a mask
+            if it takes one, on tensors `[N]` or `[B, T]`, and its first output is the loss; if
+            only its first parameter has "old" in its name, old log-probabilities go first
+        framework: "torch", "jax", or "auto" for the one that the loss uses
 
     >>> def ppo_loss(new, old, advantages):
     ...     ratio = jnp.exp(new - old)
@@ -123,6 +124,7 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
     >>> p = probe(ppo_loss, framework="jax")
     >>> p.match.name, p.match.parameters, p.reduction, p.findings
     ('clip', {'eps': 0.2}, 'mean', [])
+
     """
     box = open_box(loss_fn, framework, is_elementwise)
     if not is_repeatable(box):
@@ -166,7 +168,7 @@ NO_GRADIENT = (
 
 
 def _question_for(box: BlackBox) -> tuple[Question, Coupling]:
-    """How points are put to this loss, and how its samples depend on each other."""
+    """How to ask this loss for its pull, and how its samples depend on each other."""
     mix = coupling(box)
     shared = mix.within_sequence and not mix.across_batch and answers_alone(box)
     if shared:  # a sequence has one ratio, perhaps one advantage, and nothing is normalised
@@ -183,13 +185,13 @@ def _question_for(box: BlackBox) -> tuple[Question, Coupling]:
 
 
 def _constant_length(question: Question) -> float:
-    """The constant that token sums are divided by; 0 if there is none."""
+    """The constant by which the loss divides token sums; 0 if there is none."""
     here = anchor(question.pull, TOLERANCE)
     return 1 / here.constant if here.outcome == "scale" and 0 < here.constant < 1 else 0.0
 
 
 def _old_dependence(question: Question) -> tuple[bool, float]:
-    """Whether m depends on the old log-prob beyond the ratio, and how far its repeats differ."""
+    """Whether m depends on the old log-prob beyond the ratio, and the noise of m, up to 1e-5."""
     x, a = np.meshgrid(LOG_RATIOS[LOG_RATIOS < 0.65] + 0.001, [-1.0, 0.0, 1.0])
     usual = question.pull(x, a, OLD)
     with np.errstate(invalid="ignore"):
@@ -219,7 +221,7 @@ def _published(shape: Shape) -> Callable[[Floats, Floats], Floats]:
 def _but_for_scale(
     question: Question, samples: SampledPull, tolerance: float, nearest: Match
 ) -> tuple[str, Match]:
-    """What the loss would be but for its scale, its sign or the way round of its ratio."""
+    """A hint, and the match, if the loss is a shape but for its scale, sign or inverted ratio."""
     here = anchor(question.pull, tolerance)
     if here.outcome != "scale":
         return "", nearest
@@ -236,7 +238,7 @@ def _but_for_scale(
 
 
 def load_loss(spec: str) -> Callable[..., Any]:
-    """The loss at "file.py:function" or "package.module:function"; or Class.method of either."""
+    """The loss at `spec`: "file.py:function" or "package.module:function"; or with Class.method."""
     place, colon, path = spec.rpartition(":")
     if not (colon and place and path):
         raise KlipError(f"cannot read '{spec}'; write file.py:function or package.module:function")

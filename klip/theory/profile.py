@@ -1,6 +1,6 @@
-"""The profile of a trust region: not pass or fail, but which properties it has.
+"""The profile of a trust region: not whether it passes, but which properties it has.
 
-Unless a property says otherwise it is read at A = +1 and A = -1, over w from 0.01 to 100.
+Unless a property says otherwise, it is measured at A = +1 and A = -1, over w from 0.01 to 100.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _property(meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class Profile:
-    """The properties of one trust region, in the order in which one asks for them."""
+    """The properties of one trust region."""
 
     anchor: Anchor = _property("what m is at w = 1: exact A, gauge A + c, scale c*A, or broken")
     restoring: bool = _property(
@@ -124,7 +124,7 @@ def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = No
     Args:
         subject: a shape or its spelling, a controller (as it starts), or a pull
         context: numbers for context fields by name, such as {"age": 4.0}; those that the shape
-            needs and that are not given are at typical values
+            needs and that are not given have typical values
 
     >>> clip = profile(Clip())
     >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]
@@ -174,7 +174,7 @@ def _round(x: Any, digits: int = 10) -> float:
 
 
 def _around(places: list[float]) -> list[Floats]:
-    """Grid points hard by each place on either side, so that one-sided limits are seen."""
+    """Grid points close to each place on either side, so that one-sided limits show."""
     return [np.asarray(places) + shift for shift in (-1e-5, -1e-12, 1e-12, 1e-5)]
 
 
@@ -211,13 +211,13 @@ def _sign(
 
 
 def _bounded(tail: Floats) -> bool:
-    """Whether |m| grows no more between |log w| = 10 and 20."""
+    """Whether |m| no longer grows between |log w| = 10 and 20."""
     below, nearer_below, nearer_above, above = tail
     return bool(below <= 1.05 * nearer_below + 0.1 and above <= 1.05 * nearer_above + 0.1)
 
 
 def _kinks(pull: Pull, a: float, breaks: list[tuple[float, float]]) -> list[float]:
-    """Log-ratios where the slope jumps: cells halved towards the larger change of slope."""
+    """Log-ratios where the slope jumps, by halving cells towards the larger change of slope."""
     grid = np.linspace(NEAR, FAR, 2002)
     left, right = grid[:-1], grid[1:]
     for place, _ in breaks:

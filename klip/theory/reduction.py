@@ -1,7 +1,7 @@
-"""How a loss puts its samples together: mean, sum, token mean, ..., worked out from behaviour.
+"""How a loss combines its samples (mean, sum, token mean, ...), inferred from its gradients.
 
 A loss gives each sample a weight. Doubling the batch, doubling the sequences and masking some
-tokens shows how that weight depends on the batch; dividing by it leaves the sample's own pull m.
+tokens show how that weight depends on the batch; dividing by it leaves the sample's own pull m.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from klip.theory.views import Floats
 
 CLOSE = 1e-4
 LENGTHS = (6, 3, 6, 5)
-"""How many tokens of each sequence of the reference batch are there when some are masked."""
-
+"""How many tokens each sequence of the reference batch keeps when some are masked."""
 
 TOKEN_SUM = "token sum, sequence mean"
 
@@ -32,7 +31,7 @@ class Reduction:
     problem: str = ""
     """What is wrong with it, as the end of a sentence; empty if nothing is."""
     length: float = 1.0
-    """The constant that token sums are divided by."""
+    """The constant by which token sums are divided."""
 
     def weight(self, shape: tuple[int, int]) -> float:
         """The share of one sample's pull that reaches the gradient."""
@@ -40,7 +39,7 @@ class Reduction:
         return powers / self.length
 
     def over(self, length: float) -> Reduction:
-        """Token sums divided by a constant length, as in Dr. GRPO."""
+        """The reduction with token sums divided by a constant length, as in Dr. GRPO."""
         return replace(self, name=f"token sum over {length:g}, sequence mean", length=length)
 
 
@@ -51,13 +50,13 @@ class Coupling:
     across_batch: bool
     within_sequence: bool
     by_advantage: bool = False
-    """Whether another's advantage alone changes it, as where advantages are normalised."""
+    """Whether another's advantage alone changes it, as when the loss normalises advantages."""
 
 
 def reference_batch(layout: str, shared: bool = False) -> tuple[Floats, Floats]:
     """Log-ratios and advantages `[4, 6]`, most of them inside any trust region.
 
-    The tokens of a sequence have one advantage if the layout says so, or if it is to be `shared`.
+    The tokens of a sequence have one advantage if `layout` is SEQUENCES or `shared` holds.
     """
     log_ratio = 0.1 * np.sin(1.0 + 1.7 * np.arange(24.0)).reshape(4, 6)
     log_ratio[:, 0] = 0.0
@@ -68,7 +67,7 @@ def reference_batch(layout: str, shared: bool = False) -> tuple[Floats, Floats]:
 
 
 def coupling(box: BlackBox) -> Coupling:
-    """Replace every second sequence, then every second token, and watch the ones that stay."""
+    """Which other samples change a sample's gradient: every second sequence, or token, moves."""
     log_ratio, advantage = reference_batch(box.layout)
     before = call(box, log_ratio, advantage).gradient
     index = np.arange(24).reshape(4, 6)
@@ -90,7 +89,7 @@ def coupling(box: BlackBox) -> Coupling:
 
 
 def answers_alone(box: BlackBox) -> bool:
-    """Whether a sequence of one token pulls; where advantages are normalised in it, it cannot."""
+    """Whether a sequence of one token pulls; it cannot if advantages are normalised within it."""
     gradient = call(box, np.zeros((2, 1)), np.array([[1.0], [-0.7]])).gradient
     return bool(np.all(np.isfinite(gradient)) and np.any(gradient))
 
@@ -113,15 +112,16 @@ def _differ(x: Floats, y: Floats) -> bool:
 
 
 def _factor(x: Floats, y: Floats) -> float:
-    """The c for which x is nearest c * y, where both are numbers."""
+    """The c for which x is nearest to c * y; NaNs are left out."""
     product, square = x * y, y * y
     return float(np.nansum(product) / np.nansum(np.where(np.isnan(product), np.nan, square)))
 
 
 def reduction_of(box: BlackBox, mixes: bool, shared: bool) -> Reduction:
-    """The reduction of a loss; `mixes` says that samples change each other's gradients.
+    """The reduction of a loss.
 
-    `shared` says that the tokens of a sequence do.
+    `mixes` says that samples change each other's gradients, `shared` that only the tokens of one
+    sequence do.
     """
     log_ratio, advantage = reference_batch(box.layout, shared)
     once = call(box, log_ratio, advantage)
@@ -165,12 +165,12 @@ def _name(outputs: int, batch: int, token: int) -> str:
 
 
 def reference_mask() -> Floats:
-    """The tokens that are there: `LENGTHS` of each sequence, from the left."""
+    """1 at the first `LENGTHS` tokens of each sequence, 0 elsewhere, `[4, 6]`."""
     return (np.arange(6) < np.array(LENGTHS)[:, None]).astype(np.float64)
 
 
 def _with_mask(box: BlackBox, unmasked: Reduction, advantage: Floats) -> Reduction:
-    """What the tokens that stay do when others are masked."""
+    """The reduction, from how tokens' gradients grow when others are masked."""
     log_ratio = np.full_like(advantage, 0.05)  # alike, so that no mean of them moves with the mask
     mask = reference_mask()
     full = call(box, log_ratio, advantage).gradient
@@ -197,7 +197,7 @@ def _with_mask(box: BlackBox, unmasked: Reduction, advantage: Floats) -> Reducti
 
 
 def masked_leak(box: BlackBox) -> str:
-    """How masked tokens reach the loss, as the end of a sentence; empty if they do not."""
+    """How masked tokens reach the loss, as a sentence without its stop; empty if they do not."""
     log_ratio, advantage = reference_batch(box.layout)
     mask = reference_mask()
     there = mask > 0
@@ -216,20 +216,20 @@ def masked_leak(box: BlackBox) -> str:
 
 
 CHUNKS = (1024, 16384)
-"""The sizes of batch in which points are asked: few, since JAX compiles for each anew."""
+"""The batch sizes in which a loss is called: few, since JAX compiles for each anew."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """How points are put to a loss."""
+    """How a loss is asked for its pull at many points."""
 
     box: BlackBox
     reduction: Reduction
-    width: int = 8  # tokens in a sequence; 0 for one sequence in all
+    width: int = 8  # tokens in a sequence; 0 puts all points into one sequence
     standardised: bool = False  # fill batches up so that their advantages have mean 0, variance 1
 
     def pull(self, log_ratio: Floats, advantage: Floats, old: float | None = None) -> Floats:
-        """m = -dL / d new log-prob at each point, un-normalised, for arrays of any shape."""
+        """m = -dL / d new log-prob / weight at each point; arrays of any shape."""
         points = np.broadcast_arrays(np.asarray(log_ratio, float), np.asarray(advantage, float))
         x, a = (np.ascontiguousarray(p).ravel() for p in points)
         out = np.empty(x.size)
@@ -249,7 +249,7 @@ class Question:
         return out.reshape(points[0].shape) + 0.0  # no negative zeros
 
     def _filled(self, advantage: Floats, size: int) -> Floats:
-        """The advantages of a whole batch, of which the first are asked about."""
+        """The advantages of a whole batch `[size]`, which begin with `advantage`."""
         whole = np.tile([1.0, -1.0], size // 2)
         n = advantage.size
         whole[:n] = advantage
@@ -262,6 +262,6 @@ class Question:
 
 
 def _room(advantage: Floats, size: int) -> int:
-    """How many of these a standardised batch can hold besides their negatives and the filling."""
+    """How many of these a standardised batch holds beside their negatives and the filling."""
     fits = int(np.searchsorted(np.cumsum(advantage**2), size / 4, side="right"))
     return max(1, min(fits, size // 4))

@@ -1,4 +1,4 @@
-"""A pull m(w, A) on a grid, and closely wherever it jumps, bends or is steep."""
+"""A pull m(w, A) on a grid, and densely wherever it jumps, bends or is steep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG_RATIOS: Floats = np.linspace(-4.0, 4.0, 161)
 CLOSE_BY: Floats = np.arange(-50, 51) / 64.0 + 1e-3
 STEP = 1 / 64
 MOST = 24
-"""How many sudden intervals are looked into: a noisy loss has one at every step."""
+"""How many intervals with a sudden change are searched: in a noisy loss every one has it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SampledPull:
         return Context(old_log_prob=self.points[:, 2]) if self.by_old else NO_CONTEXT
 
     def at(self, chosen: Any) -> SampledPull:
-        """Some of the samples."""
+        """The samples at an index or a mask."""
         return dataclasses.replace(self, points=self.points[chosen], pull=self.pull[chosen])
 
     def changed(self, pull: Floats) -> SampledPull:
@@ -67,7 +67,7 @@ def points_only(points: Floats, by_old: bool = True) -> SampledPull:
 
 
 def sample(pull: PullByOld, by_old: bool = False) -> SampledPull:
-    """A pull on the grid, and closely around whatever is sudden there."""
+    """A pull on the grid, and densely around its sudden changes."""
     levels = LEVELS if by_old else (OLD,)
     lines = [(LOG_RATIOS, a) for a in ADVANTAGES] + [(CLOSE_BY, a) for a in (-1.0, 1.0)]
     grid = np.array([(x, a, o) for o in levels for line, a in lines for x in line if x + o < 0])
@@ -100,7 +100,7 @@ def _points(x: Floats, owner: Floats) -> Floats:
 
 
 def _sudden(pull: PullByOld, levels: tuple[float, ...]) -> tuple[Floats, Floats]:
-    """Where the intervals start in which m changes, or its slope does, unlike next to them."""
+    """Starts of intervals in which m or its slope changes more than nearby, and their (A, old)."""
     starts: list[float] = []
     owner: list[tuple[float, float]] = []
     sizes: list[float] = []
@@ -123,13 +123,13 @@ def _sudden(pull: PullByOld, levels: tuple[float, ...]) -> tuple[Floats, Floats]
 
 
 def _beside(x: Floats, steps: int) -> tuple[Floats, Floats]:
-    """The values some steps to the left and to the right."""
+    """The values `steps` places to the left and to the right of each."""
     wide = np.pad(x, steps, mode="edge")
     return wide[: x.size], wide[2 * steps :]
 
 
 def _jumps(pull: PullByOld, starts: Floats, owner: Floats) -> Floats:
-    """The points at which m jumps, by dividing intervals where it might into 64, six times."""
+    """The points at which m jumps, `[J, 3]`, by dividing each interval into 64, six times."""
     if not starts.size:
         return np.empty((0, 3))
     low, high = starts, starts + STEP

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Pull = Callable[[Floats, Floats], Floats]
 Equilibrium = float | Literal["none", "decays"]
 
-FAR = 20.0  # how far out, in log-ratio, an equilibrium is looked for
+FAR = 20.0  # an equilibrium is searched up to this |log-ratio|
 VANISHED = 1e-3  # a pull below this share of the advantage counts as decayed
 
 
@@ -72,9 +72,9 @@ def reference_context(
 ) -> Context:
     """A plausible context for every field that `shape` needs, so that it can be looked at.
 
-    The state's KL is taken as (log w)^2 / 2, what the ratio alone suggests; an old probability of
-    1/2; a fresh sample; the middle of a sequence; a sampler and a reference that agree with us.
-    `overrides` are numbers or arrays for fields by name, in place of these.
+    The state's KL is (log w)^2 / 2, which the ratio alone suggests; the old probability is 1/2; the
+    sample is fresh and in the middle of its sequence; sampler and reference are the old policy.
+    `overrides` replaces these with numbers or arrays by field name.
     """
     plausible: dict[str, Any] = {
         "old_log_prob": np.log(0.5),
@@ -99,7 +99,10 @@ def reference_context(
 
 
 def pull_of(shape: Shape, context: Mapping[str, Any] | None = None) -> Pull:
-    """The multiplier of a shape as a function of log-ratio and advantage alone."""
+    """A shape's multiplier as a function of log-ratio and advantage alone.
+
+    `context` overrides fields of `reference_context`.
+    """
 
     def pull(log_ratio: Floats, advantage: Floats) -> Floats:
         log_ratio, advantage = np.broadcast_arrays(
@@ -114,9 +117,9 @@ def pull_of(shape: Shape, context: Mapping[str, Any] | None = None) -> Pull:
 def jumps(pull: Pull, advantage: float, start: float, end: float) -> list[tuple[float, float]]:
     """The (log-ratio, size) of every discontinuity between two log-ratios.
 
-    Each cell of a grid is divided towards its larger change; what change is left in the end is a
-    jump. Neither in halves nor to the last bit: a shape may have a value of its own in the middle
-    of a jump, as sgn(w - 1) has at w = 1, and one jump would be seen as two.
+    Each cell of a grid is divided towards its larger change; a change that is left in the end is a
+    jump. Cells are not halved, nor divided to the last bit: a shape may have a value of its own in
+    the middle of a jump, as sgn(w - 1) has at w = 1, and one jump would look like two.
     """
     grid = np.linspace(start, end, 2002)
     left, right = grid[:-1], grid[1:]
@@ -143,7 +146,7 @@ def jumps(pull: Pull, advantage: float, start: float, end: float) -> list[tuple[
 
 
 def integral(pull: Pull, log_ratio: Floats, advantage: float) -> Floats:
-    """The integral of m over the log-ratio, from 0 to each of `log_ratio`."""
+    """The integral of m over log w from 0 to each of `log_ratio`, in its shape."""
     ends = np.asarray(log_ratio, dtype=np.float64).ravel()
     start, end = min(0.0, ends.min()), max(0.0, ends.max())
     if start == end:
@@ -164,8 +167,8 @@ def objective_value(
 ) -> Floats:
     """J(w, A) = A + the integral of m over log w: the objective that has this gradient.
 
-    Any function of one variable has an integral, so every shape has an objective. For PPO-Clip
-    it is the `min`. Log-ratios and advantages are arrays that broadcast to one another, and the
+    Any function of one variable has an integral, so every shape has an objective. PPO-Clip's is
+    the `min`. Log-ratios and advantages are arrays that broadcast to one another, and the
     result has their common shape; `context` is as in `reference_context`.
 
     >>> from klip.shapes import Clip
@@ -179,7 +182,7 @@ def objective_value(
 def drift(
     shape: Shape, log_ratio: Floats, advantage: Floats, context: Mapping[str, Any] | None = None
 ) -> Floats:
-    """D(w, A) = wA - J: what the shape takes off the unconstrained surrogate.
+    """D(w, A) = wA - J: what the shape subtracts from the unconstrained surrogate.
 
     The arguments are those of `objective_value`.
 
@@ -194,7 +197,7 @@ def drift(
 def _by_advantage(
     view: Callable[[Floats, float], Floats], log_ratio: Floats, advantage: Floats
 ) -> Floats:
-    """`view` for each distinct advantage, put together again."""
+    """`view` applied for each distinct advantage, in the arrays' common shape."""
     x, a = np.broadcast_arrays(
         np.asarray(log_ratio, dtype=np.float64), np.asarray(advantage, dtype=np.float64)
     )
@@ -206,9 +209,9 @@ def _by_advantage(
 
 
 def equilibrium(subject: Shape | Pull, advantage: float) -> Equilibrium:
-    """w*: the first ratio, on the side that the advantage pushes to, at which the pull is gone.
+    """w*: the first ratio, on the side to which the advantage pushes, at which the pull is gone.
 
-    It is "decays" if the pull only fades away, "none" if it does not even do that. On the lower
+    It is "decays" if the pull only fades away, and "none" if it does not. On the lower
     side the pull is measured by m/w, since w itself goes to 0 there. `advantage` must not be 0.
 
     >>> from klip.shapes import Clip, KLReverseK3, ImportanceSampling
@@ -217,7 +220,7 @@ def equilibrium(subject: Shape | Pull, advantage: float) -> Equilibrium:
     """
     pull = pull_of(subject) if isinstance(subject, Shape) else subject
     if advantage == 0:
-        raise KlipError("an equilibrium needs an advantage other than 0: it pushes nowhere")
+        raise KlipError("an equilibrium needs an advantage other than 0: 0 pushes nowhere")
     side = np.sign(advantage)
 
     def outward(distance: Floats) -> Floats:
@@ -231,9 +234,9 @@ def equilibrium(subject: Shape | Pull, advantage: float) -> Equilibrium:
 
 
 def first_zero(function: Callable[[Floats], Floats], limit: float) -> float | None:
-    """The smallest x in [0, limit] at which `function` is no longer positive, if any.
+    """The smallest x in [0, limit] at which `function` is no longer positive, or None.
 
-    One that fades until it underflows has none: it was already tiny just before.
+    A function that fades until it underflows has none: it is tiny already just before.
     """
     grid = np.linspace(0.0, limit, 4001)
     gone = np.flatnonzero(function(grid) <= 0)

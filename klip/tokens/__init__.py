@@ -1,6 +1,6 @@
 """Shapes for language models: one `[B, T]` loss in PyTorch, its diagnostics, spans and groups.
 
-Knows shapes and theory; adapters to trainers and the commands may import it.
+It knows shapes and theory; adapters to trainers and the commands may import it.
 """
 
 from klip.errors import KlipError

@@ -1,4 +1,4 @@
-"""What shapes may know about a token: built from what a trainer has, checked, and made safe."""
+"""The context of a batch of tokens, built from what a trainer has, and checked."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def token_context(
 ) -> Context:
     """behaviour_log_ratio = old - behaviour, reference_log_ratio = new - reference, and `fields`.
 
-    `behaviour_log_prob` is what the sampler said when it generated the tokens, `reference_log_prob`
-    what the frozen model says; all `[B, T]`. `fields` are any others of `klip.shapes.Context`.
+    Log-probabilities are `[B, T]`: `behaviour_log_prob` is the sampler's at generation,
+    `reference_log_prob` the frozen model's. `fields` are any others of `klip.shapes.Context`.
 
     >>> zero = torch.zeros(1, 2)
     >>> token_context(zero, zero, reference_log_prob=zero - 1, age=3.0).reference_log_ratio
@@ -46,7 +46,7 @@ def token_context(
 
 
 def ages(version: Tensor, now: int | float) -> Tensor:
-    """age = now - version `[B, 1]`: how many updates ago the policy that sampled was current.
+    """age = now - version, `[B, 1]` in updates; `version` `[B]` is the sampling policy's.
 
     >>> ages(torch.tensor([10, 7]), now=10).flatten().tolist()
     [0.0, 3.0]
@@ -60,13 +60,13 @@ def ages(version: Tensor, now: int | float) -> Tensor:
 
 
 def _difference(x: Tensor, y: Tensor) -> Tensor:
-    """x - y in float32 or better: halves would lose what the ratio is about."""
+    """x - y in float32 or float64, detached: 16 bits would round the ratio away."""
     dtype = working_dtype(x, y)
     return x.detach().to(dtype) - y.detach().to(dtype)
 
 
 def working_dtype(*tensors: Tensor) -> torch.dtype:
-    """Float64 if any of them is, else float32."""
+    """Float64 if any tensor has it, else float32."""
     wide = any(tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
 
@@ -74,8 +74,8 @@ def working_dtype(*tensors: Tensor) -> torch.dtype:
 def in_dtype(value: V, dtype: torch.dtype) -> V:
     """The value with its numbers rounded to `dtype`, as the arrays are.
 
-    A threshold that depends on a token is an array of that dtype; a plain number has to be the
-    same one, or equal thresholds would not be equal shapes.
+    A threshold that depends on a token is an array of that dtype; a plain number must be rounded
+    as it is, or equal thresholds would not be equal shapes.
     """
     if dtype == torch.float64:
         return value
@@ -88,8 +88,8 @@ def given_fields(
 ) -> dict[str, Any]:
     """The fields in `needs` as numbers or tensors `[B, T]` or `[B, 1]`, detached.
 
-    What the caller gave goes before what follows from the batch (`known`). A tensor `[B]` has one
-    value per sequence.
+    The caller's `context` takes precedence over `known`, which follows from the batch. A tensor
+    `[B]` has one value per sequence.
     """
     rows, length = like.shape
     fields = {}
@@ -110,7 +110,7 @@ def given_fields(
 
 
 def from_batch(needs: frozenset[str], old_log_prob: Tensor, active: Tensor) -> dict[str, Tensor]:
-    """The fields that follow from the batch itself, if they are needed."""
+    """Those of the fields in `needs` that follow from the batch itself."""
     known: dict[str, Tensor] = {}
     if "old_log_prob" in needs:
         known["old_log_prob"] = old_log_prob

@@ -20,22 +20,22 @@ from klip.theory.diagnostics import QUANTILE_LABELS, Observed, quantiles, totals
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
-    """What one loss says about its tokens; holds the batch's tensors until it is let go."""
+    """What a loss did to its tokens; it holds the tensors of the batch."""
 
     log_ratio: Tensor
-    """`[B, T]` as the shape saw it, at its level"""
+    """`[B, T]`, at the level at which the shape saw it"""
     advantage: Tensor
     """`[B, T]` or `[B, 1]`"""
     m: Tensor
-    """`[B, T]` the whole multiplier, gates and penalties in it; 0 where nothing counts"""
+    """`[B, T]`, the multiplier with gates and penalties; 0 where no token counts"""
     active: Tensor
-    """`[B, T]` the tokens that count"""
+    """`[B, T]`, True at tokens that count"""
     edges: tuple[Any, Any]
-    """the ratios that divide tokens into sets: those of the shape's band, or 1 -+ 0.2"""
+    """the ratios that divide tokens into sets: the shape's band, or 0.8 and 1.2"""
     kept: Tensor | None = None
-    """`[B, T]` False where the level itself dropped the token"""
+    """`[B, T]`, False where the level itself dropped the token"""
     counted: Tensor | None = None
-    """`[B, T]` the mask before tokens that are not finite were dropped"""
+    """`[B, T]`, the mask before tokens that are not finite were dropped"""
     spans: Mapping[str, Tensor] | None = None
     """name -> `[B, T]`"""
     age: Any = None
@@ -43,7 +43,7 @@ class Diagnostics:
 
     @cached_property
     def observed(self) -> Observed:
-        """What there is to say about each token, `[B, T]`; also of those that do not count."""
+        """What the loss did to each token, `[B, T]`; also to those that do not count."""
         return Observed.of(self.log_ratio, self.advantage, self.m, self.edges, self.kept)
 
     @property
@@ -58,11 +58,11 @@ class Diagnostics:
         return active & o.inside, active & o.kill, active & o.passing
 
     def metrics(self) -> dict[str, float]:
-        """Every number by name; of a span or an age as `span/name`, `age=2-3/name`.
+        """Every number by name; those of a span or an age are `span/name` and `age=2-3/name`.
 
         The names are those of `klip.theory.diagnostics.metrics` (`inside`, `kill`, `pass`,
         `killed_mass`, `pull`, ...), over the tokens that count. `beta`, `beta_kill` and `ratio`
-        have quantiles, as `beta_p50`. A part without tokens has its `tokens` of 0 and nothing else.
+        have quantiles, as `beta_p50`. A part without tokens has `tokens` = 0 and nothing else.
 
         >>> from klip.tokens import token_loss
         >>> new, ends = torch.tensor([[0.0, 0.5]]), torch.tensor([[False, True]])
@@ -81,7 +81,7 @@ class Diagnostics:
         return row
 
     def warnings(self) -> list[str]:
-        """What a reader should be told, in plain sentences; empty if all is well.
+        """What is wrong or suspicious, a sentence each; empty if all is well.
 
         >>> from klip.tokens import token_loss
         >>> same = torch.zeros(1, 2)
@@ -98,9 +98,7 @@ class Diagnostics:
                 "(num_iterations > 1, or more minibatches) if the shape is to matter"
             )
         if dropped := self._dropped():
-            sentences.append(
-                f"{dropped:g} tokens were left out: what is known of them is not finite"
-            )
+            sentences.append(f"{dropped:g} tokens were left out: a number of theirs is not finite")
         far = self.active & (self.log_ratio.abs() > LOG_RATIO_LIMIT)
         if beyond := int(far.sum()):
             sentences.append(
@@ -132,7 +130,7 @@ class Diagnostics:
 
 
 def _summary(part: Observed) -> dict[str, float]:
-    """The numbers of some of the tokens, each field `[n]`."""
+    """The metrics of `part`, whose fields are `[n]`."""
     number = part.m.numel()
     if not number:
         return {"tokens": 0.0}

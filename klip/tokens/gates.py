@@ -1,4 +1,4 @@
-"""Gates that look at a whole sequence; those that look at a token are shapes' own."""
+"""Gates that look at a whole sequence; `klip.shapes` has those that look at one token."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from klip.shapes import Array, Gate, Parameter, Sample, parameter
 class OPSM(Gate):
     """c = 0 where A < 0 and mean_t(-log w_t) > delta over the token's sequence, 1 elsewhere.
 
-    Drops what a policy that has drifted away would unlearn. There is no agreed delta: TRL suggests
-    0.5, Trinity 0.1, slime 1e-4. `anchor="behaviour"` measures from the policy that sampled, as
-    published; "old" from the one that the ratio has below it.
+    It drops bad sequences that the policy has drifted away from. There is no agreed delta: TRL
+    suggests 0.5, Trinity 0.1, slime 1e-4. `anchor="behaviour"` measures drift from the policy that
+    sampled, as published; "old" from the denominator of the ratio.
 
     >>> import torch
     >>> from klip.shapes import Context
@@ -31,13 +31,13 @@ class OPSM(Gate):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The mask, and the sampler if it is the anchor."""
+        """The mask, and the sampler's log-ratio if the sampler is the anchor."""
         behaviour = {"behaviour_log_ratio"} if self.anchor == "behaviour" else set()
         return super().needs | behaviour
 
     def weight(self, s: Sample) -> Array:
         moved = s.log_w + s.behaviour_log_ratio if self.anchor == "behaviour" else s.log_w
         drift = -(moved * s.mask).sum(-1, keepdims=True)
-        # Compared as a sum: a division would round, and delta = 0 must mean "any drift at all".
+        # Sums are compared: a mean would be rounded, and delta = 0 must mean "any drift at all".
         far = drift > self.delta * s.mask.sum(-1, keepdims=True)
         return 1.0 - ((s.advantage < 0) & far) * (0.0 * s.log_w + 1.0)

@@ -1,8 +1,9 @@
 """Advantages from the rewards of a group of answers to one prompt.
 
-Each takes rewards `[B]`, the id of each answer's group `[B]`, and optionally which answers count.
-An answer that does not count has advantage 0 and moves nobody's mean. So has one that is alone in
-its group, and every one of a group whose rewards are equal: exactly 0, in any precision.
+Each function takes `rewards` `[B]`, the id of each answer's `group` `[B]`, and optionally `valid`
+`[B]`, True where an answer counts; it returns advantages `[B]`. An answer that does not count has
+advantage 0 and does not enter the mean. The advantage is also 0, exactly and in any precision, for
+an answer alone in its group and for all answers of a group whose rewards are equal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def rloo(rewards: Tensor, group: Tensor, valid: Tensor | None = None) -> Tensor:
 def _centred(
     rewards: Tensor, group: Tensor, valid: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """r - mean `[B]`, each answer's group `[B]`, the groups' sizes `[G]`, what counts `[B]`."""
+    """r - mean `[B]`, group indices `[B]`, sizes of groups `[G]`, which answers count `[B]`."""
     if rewards.ndim != 1 or group.shape != rewards.shape:
         raise KlipError(
             f"rewards {list(rewards.shape)} and group {list(group.shape)} must both be [B], one "
@@ -63,7 +64,7 @@ def _centred(
     _, index = torch.unique(group, return_inverse=True)
     size = int(index.max()) + 1 if index.numel() else 0
     count = _sum(counts.to(wide.dtype), index, size)
-    # From the lowest reward up: equal rewards then have a mean of exactly 0.
+    # Rewards are counted from the lowest: equal rewards then have a mean of exactly 0.
     lowest = wide.new_full((size,), torch.inf)
     lowest = lowest.scatter_reduce(0, index, torch.where(counts, wide, torch.inf), "amin")
     known = torch.where(counts, known - lowest[index], 0.0)

@@ -1,6 +1,6 @@
 """Ratio levels: which log-ratio a shape is shown for each token.
 
-A level is a value, spelled like a shape. It is given the tokens' own log-ratios `[B, T]` (0 under
+A level is a value, spelled like a shape. It takes the tokens' own log-ratios `[B, T]` (0 under
 the mask), the advantages (`[B, T]` or `[B, 1]`) and the mask of tokens that count. The gradient is
 straight-through: whatever the level, a token's multiplier acts on that token's own log-probability.
 """
@@ -21,7 +21,7 @@ class View(NamedTuple):
     """What a level shows the shape."""
 
     log_ratio: Tensor
-    """`[B, T]` or `[B, 1]`, the same for all tokens of a sequence"""
+    """`[B, T]`, or `[B, 1]` if all tokens of a sequence have the same"""
     kept: Tensor | None = None
     """`[B, T]`, False where the level itself has clipped the token away"""
 
@@ -67,7 +67,7 @@ class SequenceMean(Level):
 class SequenceSum(Level):
     """W = exp(sum_t log w_t): the ratio of the whole sequences' probabilities.
 
-    With `MeanOfSums` the gradient is that of mean_i J(W_i, A_i); the value counts J once a token.
+    With `MeanOfSums` the gradient is that of mean_i J(W_i, A_i); the value counts J once per token.
 
     >>> level = SequenceSum()
     >>> level.view(torch.tensor([[0.25, 0.75]]), torch.ones(1, 1), torch.ones(1, 2)).log_ratio
@@ -82,8 +82,8 @@ class SequenceSum(Level):
 class GeometricMean(Level):
     """rho = exp(mean_t of log w_t, clipped on the kill side): GMPO, arXiv:2507.20673.
 
-    A token beyond the clip has m = 0 itself and counts in the mean at the edge. `low` and `high`
-    are distances in log-ratio. GMPO is this level with `ImportanceSampling`.
+    A token beyond the clip has m = 0 and enters the mean at the edge. `low` and `high` are
+    distances in log-ratio. GMPO is this level with `ImportanceSampling`.
 
     >>> level = GeometricMean(low=0.4, high=0.4)
     >>> level.view(torch.tensor([[0.0, 1.0]]), torch.ones(1, 1), torch.ones(1, 2))
@@ -101,5 +101,5 @@ class GeometricMean(Level):
 
 
 def _mean(log_ratio: Tensor, active: Tensor) -> Tensor:
-    """The mean over the tokens of each sequence that count, `[B, 1]`."""
+    """The mean over the tokens that count of each sequence, `[B, 1]`."""
     return log_ratio.sum(-1, keepdim=True) / active.sum(-1, keepdim=True).clamp(min=1)

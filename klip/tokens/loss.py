@@ -2,8 +2,8 @@
 
     loss = -reduce(J)        d loss / d log pi(t) = -m(t) * weight(t)
 
-with J the shape's own objective. The five axes are apart: a ratio level, a shape, gates, penalties
-and a reducer make up any of the published algorithms.
+with J the shape's own objective. Five independent choices make up the published algorithms: a
+ratio level, a shape, gates, penalties and a reducer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TokenLoss(NamedTuple):
     loss: Tensor
     """`[]`, to be minimised"""
     diagnostics: Diagnostics | None
-    """reduced when they are read; None if they were not asked for"""
+    """computed when they are read; None with `diagnostics=False`"""
 
 
 def token_multiplier(
@@ -56,15 +56,15 @@ def token_multiplier(
 ) -> Tensor:
     """m = prod_g c_g * m_shape + sum_p beta_p, `[B, T]`, detached and 0 under the mask.
 
-    For a trainer that takes one coefficient per token and reduces by itself; the arguments are
-    those of `token_loss`, as far as they decide m.
+    It is for a trainer that takes one coefficient per token and reduces by itself. The arguments
+    are those of `token_loss`.
 
     >>> token_multiplier(torch.tensor([[0.0, 0.5]]), torch.zeros(1, 2), torch.tensor([2.0]))
     tensor([[2., 0.]])
     """
     region = TokenRegion.read(shape, level, gates, penalties)
-    given = _Given(log_prob, old_log_prob, advantages, mask, context)
-    batch, pulled = _pulled(given, region, nonfinite)
+    arguments = _Arguments(log_prob, old_log_prob, advantages, mask, context)
+    batch, pulled = _pulled(arguments, region, nonfinite)
     if nonfinite == "raise" and not bool(torch.isfinite(pulled.m + batch.log_ratio).all()):
         _refuse(batch, pulled.m)
     if pulled.kl_weight is not None:
@@ -91,19 +91,29 @@ def token_loss(
 ) -> TokenLoss:
     """loss = -reduce(J), d loss / d log_prob = -weight * (prod_g c_g * m_shape + sum_p beta_p).
 
-    `log_prob` (with gradient), `old_log_prob` and `mask` are `[B, T]`, `advantages` `[B]` or
-    `[B, T]`. The shape sees the log-ratio of `level`; `gates` and `penalties` given apart see the
-    token's own, and at the token level are `gate * shape + penalty`. Each of the five is a value or
-    its spelling. Context fields that follow from the batch (`old_log_prob`, `mask`, `position`,
-    `length`, `sequence`) are filled in.
+    float16 and bfloat16 are computed in float32, and the gradient is returned in their own dtype.
+    If J is not published (`Ramp`, `PerSample`, ...), m takes its place in the value. What lies
+    under the mask changes nothing, whatever it is.
 
-    Halves (float16, bfloat16) are computed in float32 and the gradient returned in their own dtype.
-    Where J is not published (`Ramp`, `PerSample`, ...) the value is that of m. `state_kl` is the
-    closed-form KL(old || new) of each token's distribution, for shapes that weigh it.
+    Args:
+        log_prob: of the new policy, `[B, T]`, with gradient
+        old_log_prob: of the policy that the ratio divides by, `[B, T]`
+        advantages: `[B]` or `[B, T]`
+        mask: `[B, T]`, true where a token counts; by default all do
+        shape: a shape or its spelling, which sees the log-ratio of `level`
+        context: fields that the shape needs; `old_log_prob`, `mask`, `position`, `length` and
+            `sequence` follow from the batch
+        level: a level or its spelling
+        reducer: a reducer or its spelling
+        gates: gates or their spellings, which see the token's own log-ratio
+        penalties: penalties or their spellings, which see the token's own log-ratio
+        state_kl: closed-form KL(old || new) of each token's distribution, `[B, T]`, with gradient,
+            for shapes that weigh it
+        spans: masks `[B, T]` by name, for diagnostics of their own
+        nonfinite: "raise" refuses tokens whose numbers are not finite, at the cost of the one host
+            read of this function; "drop" treats them exactly as if they were masked
+        diagnostics: whether to return diagnostics
 
-    What lies under the mask changes nothing, whatever it is. A number among the tokens that count
-    that is not finite is an error, found by the one host read that this function makes;
-    `nonfinite="drop"` reads nothing, and treats such tokens exactly as if they were masked.
 
     >>> new = torch.tensor([[0.0, 0.5]], requires_grad=True)
     >>> one = torch.tensor([1.0])
@@ -113,10 +123,11 @@ def token_loss(
     (-1.125, [[-0.5, -0.0]])
     >>> diagnostics.metrics()["kill"]
     0.5
+
     """
     region = TokenRegion.read(shape, level, gates, penalties)
-    given = _Given(log_prob, old_log_prob, advantages, mask, context, state_kl)
-    batch, pulled = _pulled(given, region, nonfinite)
+    arguments = _Arguments(log_prob, old_log_prob, advantages, mask, context, state_kl)
+    batch, pulled = _pulled(arguments, region, nonfinite)
     with torch.no_grad():
         count = batch.active.sum(-1, keepdim=True).to(batch.log_ratio.dtype)
         weight = named(Reducer, reducer).weight(count)
@@ -146,8 +157,8 @@ def token_loss(
     )
 
 
-class _Given(NamedTuple):
-    """The tensors as the caller has them."""
+class _Arguments(NamedTuple):
+    """The batch as the caller passes it."""
 
     log_prob: Tensor
     old_log_prob: Tensor
@@ -168,28 +179,28 @@ class _Batch(NamedTuple):
 
 
 class _Pulled(NamedTuple):
-    """A batch seen through level, shape, gates and penalties."""
+    """What level, shape, gates and penalties make of a batch; tensors are `[B, T]`."""
 
     m: Tensor
     value: Tensor
     kl_weight: Any
     view: View
     shape: Shape
-    """with its numbers in the working dtype"""
+    """with its numbers rounded to the working dtype"""
 
 
 @torch.no_grad()
-def _pulled(given: _Given, region: TokenRegion, nonfinite: str) -> tuple[_Batch, _Pulled]:
-    """The batch that the arguments are, and what a region makes of it."""
-    _check_shapes(given)
+def _pulled(arguments: _Arguments, region: TokenRegion, nonfinite: str) -> tuple[_Batch, _Pulled]:
+    """The checked batch, and what a region makes of it."""
+    _check_shapes(arguments)
     if nonfinite not in ("raise", "drop"):
         raise KlipError(f"nonfinite={nonfinite!r} must be 'raise' or 'drop'")
-    batch = _prepare(given, region, drop=nonfinite == "drop")
+    batch = _prepare(arguments, region, drop=nonfinite == "drop")
     return batch, _pull(batch, region)
 
 
-def _prepare(given: _Given, region: TokenRegion, drop: bool) -> _Batch:
-    log_prob, old_log_prob, advantages, mask, context, state_kl = given
+def _prepare(arguments: _Arguments, region: TokenRegion, drop: bool) -> _Batch:
+    log_prob, old_log_prob, advantages, mask, context, state_kl = arguments
     needs = region.needs
     dtype = working_dtype(log_prob, old_log_prob)
     old = old_log_prob.detach().to(dtype)
@@ -207,7 +218,7 @@ def _prepare(given: _Given, region: TokenRegion, drop: bool) -> _Batch:
         check_needs(part, fields)
     if drop:
         active = _finite(counted, raw, advantage, *fields.values())
-        fields = known(active)  # a dropped token has no place in its sequence
+        fields = known(active)  # a dropped token has no position in its sequence
     clean = Context(**{name: _masked(value, active) for name, value in fields.items()})
     log_ratio = torch.where(active, raw, 0.0)
     return _Batch(log_ratio, _masked(advantage, active), active, counted, clean)
@@ -260,7 +271,7 @@ def _masked(value: Any, active: Tensor) -> Any:
 
 
 def _finite(active: Tensor, *values: Any) -> Tensor:
-    """The tokens about which everything is finite."""
+    """The tokens of `active` at which all values are finite."""
     for value in values:
         if isinstance(value, Tensor) and value.is_floating_point():
             active = active & torch.isfinite(value)
@@ -268,7 +279,7 @@ def _finite(active: Tensor, *values: Any) -> Tensor:
 
 
 def _weighed_kl(state_kl: Tensor | None, kl_weight: Any, active: Tensor, weight: Tensor) -> Tensor:
-    """reduce(kl_weight * KL(state)), the second channel."""
+    """reduce(kl_weight * KL(state)), `[]`: the second channel."""
     if state_kl is None:
         raise KlipError(_NO_STATE_KL)
     if state_kl.shape != active.shape:
@@ -277,8 +288,8 @@ def _weighed_kl(state_kl: Tensor | None, kl_weight: Any, active: Tensor, weight:
     return (cost.sum(-1, keepdim=True) * weight).sum()
 
 
-def _check_shapes(given: _Given) -> None:
-    log_prob, old_log_prob, advantages, mask, *_ = given
+def _check_shapes(arguments: _Arguments) -> None:
+    log_prob, old_log_prob, advantages, mask, *_ = arguments
 
     def say(x: Tensor) -> str:
         return str(list(x.shape))
@@ -294,7 +305,7 @@ def _check_shapes(given: _Given) -> None:
 
 
 def _refuse(batch: _Batch, m: Tensor) -> None:
-    """Say which number is not finite, and where first."""
+    """Raise an error that says which number is not finite, and where it is first."""
     named = {"log_prob - old_log_prob": batch.log_ratio, "advantages": batch.advantage}
     known = batch.context
     named |= {f"context {name}": getattr(known, name) for name in sorted(known.given)}

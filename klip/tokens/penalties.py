@@ -1,4 +1,4 @@
-"""The KL to a reference policy, as a penalty per token; the old policy's are shapes' own."""
+"""The KL to a reference policy as a penalty; `klip.shapes` has those to the old policy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reducers: from one number per token to the loss.
 
 A reducer is a value, spelled like a shape. It gives the weight of a token in each sequence, from
-the number of tokens that count in it. A sequence without any weighs nothing; where nothing at all
-counts the loss is 0.
+the number of tokens that count in it. A sequence without such tokens weighs nothing, and if no
+token counts at all the loss is 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Reducer(Value, abstract=True):
 
 @dataclass(frozen=True)
 class TokenMean(Reducer):
-    """1 / sum_i n_i: every token of the batch alike (DAPO, BNPO).
+    """1 / sum_i n_i: every token of the batch weighs the same (DAPO, BNPO).
 
     >>> float(TokenMean().weight(torch.tensor([[1.0], [3.0]])))
     0.25
@@ -41,7 +41,7 @@ class TokenMean(Reducer):
 class MeanOfMeans(Reducer):
     """1 / (S n_i): the mean over S sequences of their tokens' means (GRPO, GSPO).
 
-    Sequences without a token that counts are not among the S, so masking one is leaving it out.
+    S leaves out sequences without a token that counts, so masking a sequence removes it.
 
     >>> MeanOfMeans().weight(torch.tensor([[1.0], [4.0], [0.0]])).flatten().tolist()
     [0.5, 0.125, 0.5]
@@ -67,7 +67,7 @@ class MeanOfSums(Reducer):
 class ConstantLength(Reducer):
     """1 / (B length): sums over a constant, whatever was generated (Dr. GRPO).
 
-    B is the number of rows, empty ones too: a constant denominator is the point.
+    B is the number of rows, including empty ones: a constant denominator is the point.
 
     >>> float(ConstantLength(8).weight(torch.tensor([[1.0], [4.0]])))
     0.0625
@@ -81,7 +81,7 @@ class ConstantLength(Reducer):
 
 @dataclass(frozen=True)
 class Denominator(Reducer):
-    """1 / value: the trainer knows it, as when one batch is spread over steps and machines.
+    """1 / value, which the trainer knows, as when one batch is spread over steps and machines.
 
     >>> float(Denominator(4).weight(torch.tensor([[1.0]])))
     0.25

@@ -1,4 +1,4 @@
-"""What makes the multiplier of a token: a shape, the ratio that it sees, and what goes with it."""
+"""What decides the multiplier of a token: a level, a shape, gates and penalties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOMS = ("klip.shapes", "klip.tokens")
 
 @dataclass(frozen=True)
 class TokenRegion:
-    """m = prod_g c_g * m_shape + sum_p beta_p, the shape seeing the log-ratio of the level."""
+    """m = prod_g c_g * m_shape + sum_p beta_p; the shape sees the log-ratio of the level."""
 
     shape: Shape
     level: Level = Token()
@@ -33,7 +33,7 @@ class TokenRegion:
         gates: Iterable[Gate | str] = (),
         penalties: Iterable[Penalty | str] = (),
     ) -> TokenRegion:
-        """The region of these values, each of which may be given by its spelling.
+        """The region of these values, each a value or its spelling.
 
         >>> TokenRegion.read("clip", "sequence-mean", gates=["opsm(delta=0.1)"]).gates
         (OPSM(delta=0.1, anchor='old'),)
@@ -50,17 +50,17 @@ class TokenRegion:
 
     @property
     def parts(self) -> tuple[Shape | Gate | Penalty, ...]:
-        """All that may ask for context."""
+        """The shape, the gates and the penalties: all parts that may need context."""
         return (self.shape, *self.gates, *self.penalties)
 
     @property
     def needs(self) -> frozenset[str]:
-        """The context fields that any part asks for."""
+        """The context fields that any part needs."""
         return frozenset[str]().union(*(part.needs for part in self.parts))
 
 
 def named(kind: type[V], value: V | str) -> V:
-    """The value of a kind (a shape, level, gate, penalty or reducer) that `value` is or spells.
+    """The value of a kind (shape, level, gate, penalty or reducer) that `value` is or spells.
 
     >>> named(Level, "geometric-mean(low=0.3, high=0.5)")
     GeometricMean(low=0.3, high=0.5)
@@ -79,5 +79,5 @@ def named(kind: type[V], value: V | str) -> V:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(kind: Any, text: str) -> Any:
-    """Once for each spelling, and not once for each loss."""
+    """`parse_value`, cached: it runs once for each spelling, not once for each loss."""
     return parse_value(kind, text, ROOMS)

@@ -1,7 +1,7 @@
 """Spans: which tokens are the reasoning and which the answer, as masks `[B, T]`.
 
-`mask` is True where a token was generated; padding on either side and holes are all right. Places
-are counted among the tokens that it holds.
+`mask` is True where a token was generated; it may have padding on either side and holes. Positions
+are counted among the tokens in the mask.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 
 def positions(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(position, length): the place of each token among those of the mask, and their number.
+    """(position `[B, T]`, length `[B, 1]`): each token's index in the mask, and the tokens in it.
 
     >>> place, length = positions(torch.tensor([[0, 1, 1, 1]]))
     >>> place.tolist(), length.tolist()
@@ -37,7 +37,7 @@ def positions(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def first(mask: Tensor, count: int) -> Tensor:
-    """The first `count` tokens of each sequence.
+    """A mask of the first `count` tokens of each sequence, `[B, T]`.
 
     >>> first(torch.tensor([[0, 1, 1, 1]]), 2).int().tolist()
     [[0, 1, 1, 0]]
@@ -47,7 +47,7 @@ def first(mask: Tensor, count: int) -> Tensor:
 
 
 def last(mask: Tensor, count: int) -> Tensor:
-    """The last `count` tokens of each sequence.
+    """A mask of the last `count` tokens of each sequence, `[B, T]`.
 
     >>> last(torch.tensor([[1, 1, 1, 0]]), 2).int().tolist()
     [[0, 1, 1, 0]]
@@ -59,7 +59,7 @@ def last(mask: Tensor, count: int) -> Tensor:
 def spellings(
     encode: Callable[[str], Sequence[int]], text: str, before: Iterable[str] = ("", " ", "\n")
 ) -> list[tuple[int, ...]]:
-    """The token ids that `text` has after each of `before`, without repetitions.
+    """The token ids of `text` after each of `before`, without repetitions.
 
     A tokeniser may merge a marker with the space or the line break before it, so that one text
     has several spellings in ids; `after_marker` looks for all of them.
@@ -71,7 +71,7 @@ def spellings(
 
 
 def find_marker(ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]]) -> Tensor:
-    """`[B, T]`, for each token how many tokens the longest marker has that ends there; 0 for none.
+    """The length of the longest marker that ends at each token, `[B, T]`; 0 if none does.
 
     Every token of the marker must be in the mask.
 
@@ -97,10 +97,10 @@ def find_marker(ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]]) -> 
 def after_marker(
     ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]], occurrence: str = "last"
 ) -> Span:
-    """The tokens after a marker, to the end: the answer; `mask & ~span.mask` is the reasoning.
+    """The tokens after a marker: the answer; `mask & ~span.mask` is the reasoning.
 
-    The marker itself is not among them. Where it occurs several times the "last" one (or the
-    "first") counts.
+    The marker itself is not among them. If it occurs several times, `occurrence` ("first" or
+    "last") says which one counts.
 
     >>> answer = after_marker(torch.tensor([[5, 9, 7, 8], [5, 6, 7, 8]]), torch.ones(2, 4), [(9,)])
     >>> answer.mask.int().tolist(), answer.found.tolist()
@@ -117,7 +117,7 @@ def after_marker(
 
 
 def part_position(span: Tensor) -> tuple[Tensor, Tensor]:
-    """(position, length) = (1 in the span and 0 before it, 2): a sequence seen as two parts.
+    """(position, length) = (1 in the span and 0 elsewhere, 2): a sequence seen as two parts.
 
     A threshold by position then has one value in each part: `FromEnd(tail=0.1, body=0.3, count=1)`
     is 0.1 in the span and 0.3 elsewhere, exactly.

@@ -111,5 +111,5 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_a_path_that_depends_on_the_folder():
-    with pytest.raises(KlipError, match="whole path"):
+    with pytest.raises(KlipError, match="absolute path"):
         settings({"KLIP_CONFIG": "klip.toml"})
