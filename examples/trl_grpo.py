@@ -67,7 +67,7 @@ def prompts(count: int = 64) -> Dataset:
 
 
 def reward(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
-    """For each completion: the share of its letters that are the prompt's, and 1 more if the answer is."""
+    """A score for each completion: the share of the prompt's letter, and 1 more for the answer."""
     scores = []
     for letter, text in zip(prompts, completions, strict=True):
         reasoning, _, answer = text.rpartition("#")
