@@ -53,7 +53,7 @@ class Agent(nn.Module):
 
 
 def network(inputs: int, outputs: int, gain: float) -> nn.Sequential:
-    """Two hidden layers of 64."""
+    """A network with two hidden layers of 64."""
     layers = [nn.Linear(inputs, 64), nn.Linear(64, 64), nn.Linear(64, outputs)]
     for layer, scale in zip(layers, (2**0.5, 2**0.5, gain), strict=True):
         nn.init.orthogonal_(layer.weight, scale)
@@ -96,7 +96,7 @@ def train(args: Args) -> tuple[Agent, list[dict[str, float]]]:
                     reward[i] += args.gamma * agent(tensor(info["final_obs"][i]))[1]
             steps.append((observation, action, policy.log_prob(action), reward, done, value))
             observation = tensor(after)
-        seen_obs, actions, old_log_probs, rewards, dones, values = map(
+        observations, actions, old_log_probs, rewards, dones, values = map(
             torch.stack, zip(*steps, strict=True)
         )
 
@@ -110,7 +110,8 @@ def train(args: Args) -> tuple[Agent, list[dict[str, float]]]:
             gain = delta + args.gamma * args.gae_lambda * alive * gain
             advantages[t], following = gain, values[t]
         targets = advantages + values
-        flat = [x.flatten(0, 1) for x in (seen_obs, actions, old_log_probs, advantages, targets)]
+        kept = (observations, actions, old_log_probs, advantages, targets)
+        flat = [x.flatten(0, 1) for x in kept]
 
         # 3. Epochs of minibatches.
         for _ in range(args.epochs):
@@ -119,7 +120,7 @@ def train(args: Args) -> tuple[Agent, list[dict[str, float]]]:
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 policy, value = agent(obs)
                 log_prob = policy.log_prob(action)
-                pg_loss, seen = policy_loss(log_prob, old_log_prob, advantage, shape)  # klip
+                pg_loss, stats = policy_loss(log_prob, old_log_prob, advantage, shape)  # klip
                 value_loss = 0.5 * (value - target).square().mean()
                 entropy = policy.entropy().mean()
                 loss = pg_loss + args.value_weight * value_loss - args.entropy_weight * entropy
@@ -129,7 +130,7 @@ def train(args: Args) -> tuple[Agent, list[dict[str, float]]]:
                 adam.step()
         recent = returns[-20:]
         row = {"return": sum(recent) / len(recent) if recent else float("nan")}
-        rows.append(row | {name: seen.metrics()[name] for name in ("inside", "kill", "pass")})
+        rows.append(row | {name: stats.metrics()[name] for name in ("inside", "kill", "pass")})
     envs.close()
     return agent, rows
 

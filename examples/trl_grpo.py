@@ -28,7 +28,7 @@ LETTERS = "abcd"
 
 
 def a_tokenizer() -> PreTrainedTokenizerFast:
-    """A token for each letter, the marker, padding, the end and all else."""
+    """A tokenizer with a token for each letter, the marker, padding, the end and all else."""
     words = ["<pad>", "<end>", "<unk>", "#", *LETTERS]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
@@ -43,7 +43,7 @@ def a_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def a_model(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LlamaForCausalLM:
-    """Two layers of 32 numbers, at random."""
+    """A random model of two layers that are 32 wide."""
     set_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -62,12 +62,12 @@ def a_model(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LlamaForCausal
 
 
 def prompts(count: int = 64) -> Dataset:
-    """One letter each."""
+    """A dataset of so many prompts, one letter each."""
     return Dataset.from_dict({"prompt": [LETTERS[i % len(LETTERS)] for i in range(count)]})
 
 
 def reward(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
-    """The share of letters that are the prompt's, and 1 more if the answer is."""
+    """A score for each completion: the share of the prompt's letter, and 1 more for the answer."""
     scores = []
     for letter, text in zip(prompts, completions, strict=True):
         reasoning, _, answer = text.rpartition("#")
@@ -99,7 +99,7 @@ def settings(folder: str, **changes: Any) -> GRPOConfig:
 
 
 def main() -> None:
-    """Train, and say what was killed where."""
+    """Train, and print what was killed where."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", default="clip(low=0.2, high=0.28)")
     parser.add_argument("--steps", type=int, default=60)

@@ -163,7 +163,7 @@ PLAIN = """\
 ratio = torch.exp(log_prob - old_log_prob)
 clipped = torch.clamp(ratio, 0.8, 1.2)
 pg_loss = torch.max(-advantage * ratio, -advantage * clipped).mean()
-_, seen = policy_loss(log_prob, old_log_prob, advantage, shape)  # for its numbers alone
+_, stats = policy_loss(log_prob, old_log_prob, advantage, shape)  # for its numbers alone
 """
 
 
