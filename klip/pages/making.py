@@ -31,10 +31,10 @@ def report(
     Args:
         runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote
         output: the page; it needs nothing beside it, and no network
-        figures: folder for tables and figures; named as the page, without its suffix, unless given
+        figures: folder for tables and figures; the page's name without its suffix unless given
         page_only: write the page alone
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
-        every: seconds between looks, when watching
+        every: seconds between two looks while watching
         say: hears what is going on, a line each
 
     """
@@ -62,7 +62,7 @@ def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
 
     Args:
         runs: folder that `klip.train` or `klip.run` wrote
-        output: folder to write: runs.json, and a Parquet file a task
+        output: folder to write: runs.json, and one Parquet file per task
 
     """
     study = _read(Path(runs))

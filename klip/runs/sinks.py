@@ -181,9 +181,9 @@ def sync(
     """Bring TensorBoard or W&B up to date with runs; what became of each run.
 
     Args:
-        path: a run, or a folder: every run below it
+        path: a run, or a folder with runs below it
         to: tensorboard or wandb, each an extra of Klip
-        to_dir: folder to write to; a folder beside the runs' unless given
+        to_dir: folder to write to; one beside the runs' folder unless given
         follow: go on until nobody trains these runs any more, or until Ctrl-C
         online: send to the W&B account of this machine, instead of keeping it in files
 
