@@ -1,4 +1,4 @@
-"""`klip.report` and `klip.pack`: from a folder of runs to what one looks at, and what one keeps."""
+"""`klip.report` and `klip.pack`: a page of runs, and their metrics in a few small files."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def report(
 ) -> list[Path]:
     """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
 
-    Runs of PPO and of token experiments are told apart by their configs. The paths of what was
-    written come back, the page's first.
+    Runs of PPO and of token experiments are told apart by their configs. Returns the paths of all
+    files written, the page's first.
 
     Args:
         runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote
@@ -35,7 +35,7 @@ def report(
         page_only: write the page alone
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
         every: seconds between two looks while watching
-        say: hears what is going on, a line each
+        say: called with a line of text about what is going on
 
     """
     runs, output = Path(runs), Path(output)
