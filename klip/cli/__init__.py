@@ -13,10 +13,10 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run a command; Ctrl-C is no mistake, even while the commands are still being imported.
 
     Args:
-        args: what follows `klip` on the command line; that of this process unless given
+        args: the words after `klip` on the command line; this process's own unless given
 
     Returns:
-        the exit code: 0, 1 if what was asked did not all succeed, 2 after a user's mistake, 130
+        the exit code: 0, 1 if a part of what was asked failed, 2 after a user's mistake, 130
         after Ctrl-C
 
     """

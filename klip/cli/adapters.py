@@ -1,4 +1,4 @@
-"""`klip doctor`: would a trainer that people have find Klip?"""
+"""`klip doctor`: does an installed trainer find Klip?"""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def doctor(
 
     Args:
         trainer: verl
-        ray: look in a worker of Ray too: of the cluster of RAY_ADDRESS, or of one started here
-        run: settings of a run, as verl takes them: would it use the shape, and would that matter
+        ray: also look in a Ray worker, of the cluster at RAY_ADDRESS or of one started here
+        run: settings of a run, as verl takes them: check that it would use the shape, to effect
         as_json: print one JSON object
 
     """

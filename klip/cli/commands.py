@@ -40,7 +40,7 @@ def run(args: Sequence[str] | None = None) -> int:
     """Run a command; a user's mistake is one line on standard error, and exit code 2.
 
     Args:
-        args: what follows `klip` on the command line; that of this process unless given
+        args: the words after `klip` on the command line; this process's own unless given
 
     Returns:
         the exit code, which is what the command returns

@@ -34,15 +34,15 @@ def run(
         plan: name of a shipped plan (`klip plans`), or path of a TOML file
         task: only these tasks
         shape: only these shapes, or these arms of a token plan
-        seeds: only the first so many seeds
-        steps: so many steps, of an environment or completions, instead of the plan's
-        out: folder for the runs; on a cluster one that all machines see
-        workers: how many processes here; as many as there are cores unless given
+        seeds: number of seeds to train, the first of the plan's
+        steps: environment steps, or completions, instead of the plan's
+        out: folder for the runs; on a cluster, one that all machines see
+        workers: number of processes here; one per core unless given
         ray: train on the Ray cluster at this address, or on the one this machine belongs to
         dry_run: only say what would be done and how long it would take
         checkpoint_every: seconds between checkpoints
-        accept_changes: go on though versions or processor changed; recorded in the run
-        start_over: begin runs again whose checkpoints are all damaged
+        accept_changes: go on although versions or processor changed; the run records it
+        start_over: begin again the runs whose checkpoints are all damaged
 
     """
     from klip.engine import read_plan
@@ -63,22 +63,23 @@ def plans(as_json: Json = False) -> None:
     from klip.engine import read_plan, shipped_plans
     from klip.engine.job import label_of
 
-    there = [read_plan(name) for name in shipped_plans()]
-    names = {plan.name: list(dict.fromkeys(map(label_of, plan.configs))) for plan in there}
+    shipped = [read_plan(name) for name in shipped_plans()]
+    names = {plan.name: list(dict.fromkeys(map(label_of, plan.configs))) for plan in shipped}
     if as_json:
-        return print_json({
+        described = {
             plan.name: {
                 "about": plan.about,
                 "runs": len(plan.configs),
                 "kind": plan.configs[0].kind,
                 "names": names[plan.name],
             }
-            for plan in there
-        })  # fmt: skip
+            for plan in shipped
+        }
+        return print_json(described)
     table = Table(box=None)
     for column in ("plan", "runs", "tasks", "shapes or arms", "about"):
         table.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
-    for plan in there:
+    for plan in shipped:
         tasks = ", ".join(dict.fromkeys(c.task for c in plan.configs))
         shown = "; ".join(names[plan.name])
         table.add_row(plan.name, str(len(plan.configs)), tasks, escape(shown), plan.about)

@@ -31,10 +31,10 @@ def evaluate(
 
     Args:
         run: a run's folder, a checkpoint file, or a folder that `klip export` wrote
-        episodes: how many; the same ones for every policy evaluated with the same seed
-        seed: of the episodes; never one that training saw
+        episodes: number of episodes; a seed gives every policy the same ones
+        seed: seed of the episodes, none of which training saw
         sampled: sample the actions, as in training, instead of taking the likeliest
-        task: another task than the one it was trained on, with the same sizes
+        task: task to play instead of the trained one, with the same sizes
         trust_task: import the policy's own task where it is a module:Id, which runs its code
         as_json: print one JSON object
 
@@ -91,11 +91,11 @@ def video(
     Args:
         run: a run's folder, a checkpoint file, or a folder that `klip export` wrote
         output: file to write: gif or mp4
-        episodes: how many, one after the other: the first ones of `klip eval` with the same seed
-        seed: of the episodes
+        episodes: number of episodes: the first of `klip eval` with the same seed
+        seed: seed of the episodes
         sampled: sample the actions, as in training, instead of taking the likeliest
-        seconds: at most this long
-        task: another task than the one it was trained on, with the same sizes
+        seconds: longest length of the film
+        task: task to play instead of the trained one, with the same sizes
         trust_task: import the policy's own task where it is a module:Id, which runs its code
 
     """
@@ -126,10 +126,10 @@ def export(
         run: a run's folder or a checkpoint file
         output: folder to write
         onnx: leave out policy.onnx, whose outputs are checked against ours
-        episodes: of the evaluation in the model card; 0 for none
-        seed: of the evaluation
+        episodes: episodes of the evaluation in the model card; 0 leaves it out
+        seed: seed of the evaluation
         trust_task: import the policy's own task where it is a module:Id, which runs its code
-        force: replace an export that is there
+        force: replace an existing export
 
     """
     from klip.policies import export, read
@@ -158,7 +158,7 @@ def _say(notes: Sequence[str]) -> None:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal, and nothing elsewhere; yields what to call with (done, steps)."""
+    """Show a bar on a terminal only; yields a function to call with (done, steps)."""
     screen = Console(stderr=True)
     count = TextColumn("{task.completed}/{task.total} " + what)
     steps = TextColumn("{task.fields[steps]:,d} steps")

@@ -1,4 +1,4 @@
-"""`klip report` and `klip pack`: what trained, to look at and to keep."""
+"""`klip report` and `klip pack`: a page of runs, and their metrics in a few small files."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def report(
     Args:
         runs: folder that `klip train`, `klip run` or `klip pack` wrote
         output: the page; it needs nothing beside it, and no network
-        figures: folder for tables and figures; named as the page, without its suffix, unless given
+        figures: folder for tables and figures; the page's name without its suffix unless given
         page_only: write the page alone
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
-        every: seconds between looks, when watching
+        every: seconds between two looks while watching
 
     """
     from klip.pages.making import report
@@ -52,7 +52,7 @@ def pack(
 
     Args:
         runs: folder that `klip train` or `klip run` wrote
-        output: folder to write: runs.json, and a Parquet file a task
+        output: folder to write: runs.json, and one Parquet file per task
 
     """
     from klip.pages.making import pack

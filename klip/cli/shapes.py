@@ -1,4 +1,4 @@
-"""`klip shapes`, `show`, `profile`, `probe`, `verify`, `figures`: trust regions looked at."""
+"""`klip shapes`, `show`, `profile`, `probe`, `verify`, `figures`: look at trust regions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Given = Annotated[
 
 
 def shapes(as_json: Json = False) -> None:
-    """The catalogue: every shipped shape, controller, gate and threshold."""
+    """List the catalogue: every shipped shape, controller, gate and threshold."""
     kinds = {"shapes": (Shape, Controller), "gates": (Gate,), "thresholds": (Threshold,)}
     listed: dict[str, list[dict[str, Any]]] = {
         title: [_entry(cls) for kind in parts for cls in catalogue(kind).values()]
@@ -75,13 +75,13 @@ def show(
 
 
 def profile(name: ShapeName, as_json: Json = False, context: Given = ()) -> None:
-    """The properties of a shape: anchor, drift, sign, bounds, jumps, equilibrium, and more."""
+    """Print the properties of a shape: anchor, drift, sign, bounds, jumps, equilibrium and more."""
     from klip.theory.profile import profile
 
-    shape, given = parse(name).initial, _context(context)
-    properties = profile(shape, given).as_dict()
+    shape, assumed = parse(name).initial, _context(context)
+    properties = profile(shape, assumed).as_dict()
     if as_json:
-        return print_json({"shape": str(shape), "context": dict(given), **properties})
+        return print_json({"shape": str(shape), "context": dict(assumed), **properties})
     console().print(_properties(str(shape), properties))
 
 
@@ -91,7 +91,7 @@ def probe(
     as_json: Json = False,
     output: Output = None,
 ) -> None:
-    """Which trust region a loss function really implements, by its gradients alone.
+    """Find which trust region a loss function implements, from its gradients alone.
 
     Args:
         loss: file.py:function or package.module:function; TRL's as trl:GRPOTrainer, verl's as
@@ -127,8 +127,8 @@ def verify(as_json: Json = False, samples: int = 1 << 20, seed: int = 0) -> int:
 
     Args:
         as_json: print one JSON object
-        samples: how many samples to draw; a quarter as many go through each network
-        seed: of the samples
+        samples: number of samples; a quarter as many go through each network
+        seed: seed of the samples
 
     """
     if samples < 4096:
@@ -181,9 +181,9 @@ def _entry(cls: type[Value]) -> dict[str, Any]:
     }
 
 
-def _context(given: Sequence[str]) -> dict[str, float]:
+def _context(texts: Sequence[str]) -> dict[str, float]:
     pairs = {}
-    for text in given:
+    for text in texts:
         name, _, number = text.partition("=")
         try:
             pairs[name] = float(number)

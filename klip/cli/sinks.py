@@ -26,9 +26,9 @@ def sync(
     """Bring TensorBoard or W&B up to date with runs; nothing is sent anywhere unless --online.
 
     Args:
-        path: a run, or a folder: every run below it
+        path: a run, or a folder with runs below it
         to: tensorboard or wandb, each an extra of Klip
-        to_dir: folder to write to; a folder beside the runs' unless given
+        to_dir: folder to write to; one beside the runs' folder unless given
         follow: go on until nobody trains these runs any more, or until Ctrl-C
         online: send to the W&B account of this machine, instead of keeping it in files
         as_json: print one JSON object
@@ -47,7 +47,7 @@ def sync(
 
 
 def _shown(steps: Iterable[Synced], *, silent: bool) -> list[Synced]:
-    """Print a line a step; the last of each run, with the rows of all of them, is returned."""
+    """Print a line per step; return the last step of each run, with the new rows of all."""
     last: dict[Path, Synced] = {}
     for each in steps:
         if not silent:
@@ -62,12 +62,12 @@ def _shown(steps: Iterable[Synced], *, silent: bool) -> list[Synced]:
 def _line(each: Synced) -> str:
     match each.outcome:
         case "added":
-            said = f"{each.new} rows added, {each.rows} in all"
+            outcome = f"{each.new} rows added, {each.rows} in all"
         case "written anew" | "unchanged":
-            said = f"{each.outcome}, {each.rows} rows"
+            outcome = f"{each.outcome}, {each.rows} rows"
         case _:
-            said = each.outcome
-    return f"{each.run}: {said}" + (f" ({each.status})" if each.status else "")
+            outcome = each.outcome
+    return f"{each.run}: {outcome}" + (f" ({each.status})" if each.status else "")
 
 
 def _plain(each: Synced) -> dict[str, Any]:

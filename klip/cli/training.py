@@ -73,20 +73,20 @@ def train(
     Args:
         task: Gymnasium id, such as Hopper-v4
         shape: trust regions, such as clip "ramp(width=0.1)" adaptive-kl
-        seeds: how many seeds, from 0
-        workers: how many processes; as many as there are cores unless given
+        seeds: number of seeds, from 0
+        workers: number of processes; one per core unless overrides
         out: folder for the runs
         checkpoint_every: seconds between checkpoints
-        accept_changes: go on though versions or processor changed; recorded in the run
-        start_over: begin runs again whose checkpoints are all damaged
+        accept_changes: go on although versions or processor changed; the run records it
+        start_over: begin again the runs whose checkpoints are all damaged
         fields: any field of the config
 
     """
     from klip.ppo.train import plan
 
-    given = {k: v for k, v in dataclasses.asdict(fields).items() if v is not None}
+    overrides = {k: v for k, v in dataclasses.asdict(fields).items() if v is not None}
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return follow(plan(task, shape, seeds, **given), keeping, workers)
+    return follow(plan(task, shape, seeds, **overrides), keeping, workers)
 
 
 def resume(
@@ -101,10 +101,10 @@ def resume(
 
     Args:
         runs: folder that `klip train` or `klip run` wrote, or one run in it
-        workers: how many processes; as many as there are cores unless given
+        workers: number of processes; one per core unless given
         checkpoint_every: seconds between checkpoints
-        accept_changes: go on though versions or processor changed; recorded in the run
-        start_over: begin runs again whose checkpoints are all damaged
+        accept_changes: go on although versions or processor changed; the run records it
+        start_over: begin again the runs whose checkpoints are all damaged
         run_code: go on with runs whose shape or task is somebody's Python code
 
     """
@@ -118,7 +118,7 @@ def runs(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("runs"),
     as_json: Json = False,
 ) -> int:
-    """List the runs in a folder: task, shape, seed, status, progress, return, why one stopped.
+    """List the runs in a folder: task, shape, seed, status, progress, return, and why it stopped.
 
     Args:
         folder: folder that `klip train` or `klip run` wrote, or one run in it
@@ -146,21 +146,21 @@ def follow(
     ray: str | None = None,
     dry_run: bool = False,
 ) -> int:
-    """Finish what is missing of some jobs before somebody's eyes; 0 if all are done, 1 if not."""
+    """Finish the missing jobs and show their progress; return 0 if all are done, else 1."""
     from klip.engine.finish import estimate, finish, survey
     from klip.engine.live import Watch, summary
     from klip.engine.run import site
     from klip.engine.schedule import cost
 
     runner, cores, where = site(workers, ray)
-    screen, found = console(), survey(jobs, keeping)
-    screen.print(escape(estimate(found, cores, where)))
+    screen, surveyed = console(), survey(jobs, keeping)
+    screen.print(escape(estimate(surveyed, cores, where)))
     if dry_run:
         return 0
-    watched = list({job.id: job for job in (*found.missing, *found.jobs)}.values())
+    watched = list({job.id: job for job in (*surveyed.missing, *surveyed.jobs)}.values())
     with Watch(screen, watched, [cost([job]) for job in watched]) as watch:
         try:
-            results = finish(found, runner, watch.tell, watch.say)
+            results = finish(surveyed, runner, watch.tell, watch.say)
         except (KeyboardInterrupt, SystemExit):
             watch.say("the same command goes on from here")
             raise
@@ -174,7 +174,7 @@ def follow(
 
 
 def bench(task: tuple[str, ...] = (), quick: bool = False, as_json: Json = False) -> int:
-    """Measure training speed beside Stable-Baselines3 and SBX, on all cores, in 10 minutes or so.
+    """Measure training speed beside Stable-Baselines3 and SBX, on all cores, in about 10 minutes.
 
     Args:
         task: only these of the benchmark's tasks

@@ -1,4 +1,4 @@
-"""The pictures of a token experiment, each described once: a picture a group of arms and a kind."""
+"""The pictures of a token experiment, each described once: one per group of arms and kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACROSS: Final = (5.2, 3.2)
 
 def arm_looks(group: GroupFindings) -> Mapping[str, Look]:
     """A look for each arm of a group, by its name."""
-    # A name is somebody's: parts of it before a bracket or comma make no family of shapes.
+    # A user chose the name: its part before a bracket or comma is no family of shapes.
     places = [f"arm {place}" for place in range(len(group.arms))]
     by_place = looks(places)
     return {arm.name: by_place[place] for arm, place in zip(group.arms, places, strict=True)}
@@ -84,11 +84,11 @@ PICTURES: Final[tuple[Callable[[GroupFindings], Picture | None], ...]] = (
     kill,
     by_age,
 )
-"""In the order of a page; None where a group has nothing for one."""
+"""In the order of a page; each returns None where a group has nothing to show."""
 
 
 def pictures(findings: TokenFindings) -> dict[str, dict[str, Picture]]:
-    """By group and kind, all for which there is something; stems name both."""
+    """All pictures that have something to show, by group and kind; stems name both."""
     by_group: dict[str, dict[str, Picture]] = {}
     for group in findings.groups:
         every = (describe(group) for describe in PICTURES)

@@ -1,6 +1,6 @@
 """A picture as a matplotlib figure, and in files: PDF, SVG and PNG.
 
-Bytes depend on the description alone.
+The bytes of the files depend on the description alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def drawn(picture: Picture) -> Figure:
 
 
 def write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write figures by their stems, each in all formats; the paths in the order written."""
+    """Write figures by their stems, each in all formats; return the paths in the order written."""
     written = []
     for stem, fig in figures.items():
         with styled():  # laid out once, for all formats
@@ -49,7 +49,7 @@ def write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 
 
 def compact(value: float) -> str:
-    """A number of an axis in few signs.
+    """A number of an axis in few characters.
 
     >>> [compact(x) for x in (0.0, 0.25, -300.0, 2500.0, 200000.0, 1.2e6)]
     ['0', '0.25', '−300', '2500', '200k', '1.2M']
@@ -97,10 +97,8 @@ def _line(ax: Axes, line: Line) -> None:
     if line.low is not None and line.high is not None and not line.below:
         step: Any = "post" if line.steps else None
         ax.fill_between(line.x, line.low, line.high, step=step, color=shade, alpha=SOFT, lw=0)
-    ax.plot(
-        line.x, line.y, color=shade, lw=1.4, ls=_dash(line.dash), drawstyle=steps,
-        label=_plain(line.label),
-    )  # fmt: skip
+    label, dash = _plain(line.label), _dash(line.dash)
+    ax.plot(line.x, line.y, color=shade, lw=1.4, ls=dash, drawstyle=steps, label=label)
 
 
 def _turned(mark: Whisker, along: list[float], beside: list[float]) -> tuple[Any, Any]:
@@ -108,7 +106,7 @@ def _turned(mark: Whisker, along: list[float], beside: list[float]) -> tuple[Any
 
 
 def _dash(dash: Dash) -> Any:
-    """In matplotlib's unit, the line's width; some two pixels of a page."""
+    """A dash in matplotlib's unit, the line's width, which is about two pixels of a page."""
     return (0, tuple(length / 2 for length in dash)) if dash else "-"
 
 
@@ -130,7 +128,7 @@ def _axis(ax: Axes, axis: Axis, name: str) -> None:
 
 
 def _legend(fig: Figure) -> None:
-    """Below all panels; the first panel that has a label says how it looks."""
+    """Draw a legend below all panels; the first panel that has a label says how it looks."""
     handles: dict[str, Any] = {}
     for ax in fig.axes:
         own, labels = ax.get_legend_handles_labels()

@@ -82,14 +82,12 @@ def trace(
 
 
 def draw(axes: Axes, curve: Curve, *, color: str, label: str | None = None, **line: Any) -> None:
-    """The curve as a line, and each jump as a dotted connector in its colour."""
+    """Draw the curve as a line, and each jump as a dotted connector in its colour."""
     # Unsnapped: rounded to whole pixels, a level line parts from an equal one that also bends.
     axes.plot(curve.x, curve.y, color=color, label=label, snap=False, **line)
     for jump in curve.jumps:
-        axes.plot(
-            [jump.at, jump.at], [jump.left, jump.right],
-            color=color, linewidth=0.9, linestyle=(0, (1, 1.6)), zorder=line.get("zorder", 2),
-        )  # fmt: skip
+        x, y, order = [jump.at, jump.at], [jump.left, jump.right], line.get("zorder", 2)
+        axes.plot(x, y, color=color, linewidth=0.9, linestyle=(0, (1, 1.6)), zorder=order)
 
 
 def context_of(
@@ -98,8 +96,8 @@ def context_of(
     """The facts that a shape is drawn with: those given, and a typical value of the others."""
     if not shape.needs:
         return NO_CONTEXT
-    given = {key: value for key, value in overrides.items() if key in shape.needs}
-    return reference_context(shape, np.log(w), advantage, given)
+    known = {key: value for key, value in overrides.items() if key in shape.needs}
+    return reference_context(shape, np.log(w), advantage, known)
 
 
 def values(

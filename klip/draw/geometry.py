@@ -52,10 +52,8 @@ def clip_function() -> Figure:
         ax = fig.subplots()
         shade_band(ax, 1 - EPS, 1 + EPS)
         ax.plot(RATIOS, RATIOS, color=NEUTRAL, linewidth=0.9, linestyle="--")
-        draw(
-            ax, along_ratio(StrictClip(eps=EPS), "objective", 1.0, RATIOS),
-            color="black", linewidth=2.2,
-        )  # fmt: skip
+        clipped = along_ratio(StrictClip(eps=EPS), "objective", 1.0, RATIOS)
+        draw(ax, clipped, color="black", linewidth=2.2)
         for edge, start in ((1 - EPS, RATIOS[0]), (1 + EPS, RATIOS[0])):
             ax.plot([start, edge, edge], [edge, edge, 0], color="#A0A0A0", lw=0.6, ls=":", zorder=1)
         ax.text(1.0, 1.5, "gradient flows", ha="center", fontweight="bold")
@@ -69,7 +67,7 @@ def clip_function() -> Figure:
 
 
 def surrogate() -> Figure:
-    """wA, the clipped term and the smaller of the two, for either sign of the advantage."""
+    """wA, the clipped term and the smaller of the two, for each sign of the advantage."""
     fig = figure(7.2, 3.1)
     with styled():
         panels = fig.subplots(1, 2)
@@ -230,7 +228,7 @@ FIGURES: Final[dict[str, Callable[[], Figure]]] = {
 
 
 def figures(output: str | Path = "figures", formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Draw the paper's five geometry figures; the paths in the order written.
+    """Draw the paper's five geometry figures; return the paths in the order written.
 
     Args:
         output: folder to write them to

@@ -39,8 +39,8 @@ _ROUNDS: Final = (
     (1, 0.22, -0.16),
     (1, 0.43, 0.23),
 )
-"""Each time the hues come again: with which other they are mixed, how much of it, and how far they
-move towards the ground; below 0 away from it."""
+"""For each time the hues come again: the other hue that is mixed in, how much of it, and how far
+the mixture moves towards the ground (below 0: away from it)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Look:
 
 INK: Final = Look(NEUTRAL, "#C8CACD")
 PLAIN: Final = Look(LIGHT[0], DARK[0])
-"""For a chart of one thing."""
+"""For a chart with a single line."""
 KILLED: Final = Look(KILL, "#E58ABF")
 PASSED: Final = Look(PASS, "#43C59F")
 
@@ -64,8 +64,8 @@ PASSED: Final = Look(PASS, "#43C59F")
 def looks(labels: Iterable[str]) -> Mapping[str, Look]:
     """A look for each label, no two the same; the order of the labels decides.
 
-    >>> found = looks(["clip", "kl", "clip(eps=0.3)"])
-    >>> found["clip"].light, found["kl"].light, found["clip(eps=0.3)"].dash
+    >>> chosen = looks(["clip", "kl", "clip(eps=0.3)"])
+    >>> chosen["clip"].light, chosen["kl"].light, chosen["clip(eps=0.3)"].dash
     ('#0072B2', '#D55E00', (2, 3))
     """
     families: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ def _shades(place: int, count: int) -> list[Look]:
 
 
 def _shifts(count: int) -> list[float]:
-    """As many amounts on both sides of 0, none near it, in order."""
+    """`count` amounts on both sides of 0, none near it, in order."""
     darker = count // 2
     return [
         *(float(x) for x in np.linspace(-0.45, -0.15, darker)),

@@ -26,7 +26,7 @@ class Axis:
 
     label: str = ""
     ticks: tuple[tuple[float, str], ...] = ()
-    """Values and their names; nothing for those that the renderer chooses."""
+    """Values and their names; empty where the renderer chooses them."""
     log: bool = False
     from_zero: bool = False
     down: bool = False
@@ -52,7 +52,7 @@ class Line:
     published: bool = False
     """Drawn thin and pale: it belongs to the line of the same label."""
     below: int = 0
-    """On how many lines drawn before it lies exactly."""
+    """How many lines drawn before it lie exactly under it."""
     steps: bool = False
     """Whether it is a staircase: each value holds until the next."""
 
@@ -136,12 +136,12 @@ class Picture:
     """Panels that belong together: a figure of a paper, a section of a page."""
 
     stem: str
-    """Of its files, and of its charts' names on a page."""
+    """The stem of its files, and of its charts' names on a page."""
     panels: tuple[Panel, ...]
     most_columns: int = 3
-    """Panels beside each other, at most."""
+    """The most panels beside each other."""
     size: tuple[float, float] = (3.6, 2.7)
-    """Of a panel in print, in inches."""
+    """Width and height of a panel in print, in inches."""
     smooth: bool = False
     """Whether it has lines that are smoothed."""
 

@@ -1,4 +1,4 @@
-"""The pictures of a report, each described once: what the paper shows, of our runs.
+"""The pictures of a report, each described once: the paper's figures, of our runs.
 
 To add one, write a function from `Findings` to a `Picture` and name it in `PICTURES`: that makes
 its files. A line in the page's template places it there.
@@ -40,23 +40,23 @@ STEPS: Final = Axis("environment steps")
 SHOWN: Final = 5
 """Lines that a panel of curves shows at first, and in print; on the page others can be added."""
 MOST_ROWS: Final = 30
-"""Intervals that one panel has at most."""
+"""The most intervals in one panel."""
 FAN: Final = (
     (0, 8, "1–99 %", 0.14),
     (1, 7, "5–95 %", 0.2),
     (2, 6, "10–90 %", 0.26),
     (3, 5, "25–75 %", 0.34),
 )
-"""Pairs of the nine quantiles that a row of metrics has, what they are, and how dark they are."""
+"""Pairs of the nine quantiles of a row of metrics: their places, label and darkness."""
 
 
 # -- who won, how sure ----------------------------------------------------------------------------
 
 
 def intervals(findings: Findings) -> Picture | None:
-    """Final returns with 95 % intervals, a panel a task; a line where PPO-Clip is.
+    """Final returns with 95 % intervals, a panel per task, with a line at PPO-Clip's.
 
-    Before them, where tasks can be pooled, the mean normalised score over all of them.
+    Where tasks can be pooled, the first panel has the mean normalised score over all of them.
     """
     study, panels = findings.study, []
     look, main = looks(study.labels), main_labels(study)
@@ -250,10 +250,9 @@ def _sweep(sweep: Sweep, look: Mapping[str, Look]) -> Panel:
     ticks = tuple((value, f"{value:g}") for value, _ in sweep.points)
     title = f"{sweep.task}, {sweep.shape}"
     counts = ", ".join(f"{e.n} at {value:g}" for value, e in known)
-    return Panel(
-        title, Axis(sweep.knob, ticks, is_log(sweep)), Axis("final return"), tuple(marks),
-        f"with {sweep.about}" if sweep.about else "", f"Seeds: {counts}.",
-    )  # fmt: skip
+    about = f"with {sweep.about}" if sweep.about else ""
+    knob = Axis(sweep.knob, ticks, is_log(sweep))
+    return Panel(title, knob, Axis("final return"), tuple(marks), about, f"Seeds: {counts}.")
 
 
 def is_log(sweep: Sweep) -> bool:
@@ -295,11 +294,11 @@ PICTURES: Final[tuple[Callable[[Findings], Picture | None], ...]] = (
     partition,
     beta,
 )
-"""In the order of a page; None where the study has nothing for one."""
+"""In the order of a page; each returns None where the study has nothing to show."""
 
 
 def pictures(findings: Findings) -> dict[str, Picture]:
-    """All pictures for which there is something, by their stems."""
+    """All pictures that have something to show, by their stems."""
     every = (describe(findings) for describe in PICTURES)
     return {picture.stem: picture for picture in every if picture is not None}
 
@@ -316,10 +315,10 @@ def shape_pictures(study: Study) -> Iterator[Figure]:
 
 
 def main_labels(study: Study) -> set[str]:
-    """Labels that belong to the picture which all tasks make together.
+    """The labels by which all tasks are compared.
 
-    A sweep on one task is no part of it: a shape that every task has is shown with the numbers
-    that it has on all of them.
+    A sweep on one task is left out: a shape that every task has is shown with the numbers that
+    it has on all of them.
     """
     labels = [{v.label for v in study.of(task)} for task in study.tasks]
     common = set[str].intersection(*labels) if len(labels) > 1 else set[str]()

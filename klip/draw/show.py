@@ -43,7 +43,7 @@ __all__ = ["probe_picture", "save", "show"]
 RATIOS: Final = (0.0, 2.0)
 ADVANTAGES: Final = (-2.0, 2.0)
 FARTHEST: Final = 10.0
-"""How far out a probed shape's last jump is looked for."""
+"""The largest ratio at which a probed shape's jumps are looked for."""
 COLUMN: Final = 2.35
 """The width of a shape's column, in inches."""
 
@@ -72,10 +72,10 @@ def show(
     """
     if upto <= 1:
         raise KlipError(f"upto={upto} leaves nothing beyond w = 1 to see: give more than 1")
-    given, ratios = dict(context or {}), (RATIOS[0], upto)
+    assumed, ratios = dict(context or {}), (RATIOS[0], upto)
     every = [shapes] if isinstance(shapes, (str, Region)) else shapes
     chosen = [(parse(each) if isinstance(each, str) else each).initial for each in every]
-    drawn = _columns(chosen, given, eps, ratios)
+    drawn = _columns(chosen, assumed, eps, ratios)
     if output is not None:
         save(drawn, Path(output))
     return drawn
@@ -83,21 +83,21 @@ def show(
 
 def _columns(
     shapes: Sequence[Shape],
-    given: Mapping[str, float],
+    assumed: Mapping[str, float],
     eps: float,
     ratios: tuple[float, float],
 ) -> Figure:
-    _check(shapes, given)
-    notes = [_notes(shape, ratios, given) for shape in shapes]
+    _check(shapes, assumed)
+    notes = [_notes(shape, ratios, assumed) for shape in shapes]
     with styled():
         count = len(shapes)
         fig = figure(COLUMN * count + 1.3, 7.0)
         grid = fig.subplots(3, count, sharex=True, sharey="row", squeeze=False)
-        multipliers = [_pair(shape, "multiplier", ratios, given) for shape in shapes]
-        betas = [_pair(shape, "beta", ratios, given) for shape in shapes]
+        multipliers = [_pair(shape, "multiplier", ratios, assumed) for shape in shapes]
+        betas = [_pair(shape, "beta", ratios, assumed) for shape in shapes]
         for i, shape in enumerate(shapes):
             _title(grid[0, i], shape, notes[i])
-            low, high = _band(shape, eps, given)
+            low, high = _band(shape, eps, assumed)
             for ax in grid[:2, i]:
                 shade_band(ax, low, high)
                 zero_line(ax)
@@ -112,7 +112,7 @@ def _columns(
         reach = 1.06 * ratios[1]
         grid[0, 0].set(ylim=_limits(multipliers, reach, 2 * reach), xlim=ratios)
         grid[1, 0].set(ylim=_limits(betas, reach / 4, 2 * reach))
-        _maps(fig, grid[2], shapes, ratios, given)
+        _maps(fig, grid[2], shapes, ratios, assumed)
         for ax, label in zip(grid[:, 0], _ROWS, strict=True):
             ax.set_ylabel(label)
         fig.align_ylabels(grid[:, 0])
@@ -123,11 +123,11 @@ def _columns(
 _ROWS: Final = ("multiplier $m$", r"$\beta = m - wA$", "advantage $A$")
 
 
-def _check(shapes: Sequence[Shape], given: Mapping[str, float]) -> None:
+def _check(shapes: Sequence[Shape], assumed: Mapping[str, float]) -> None:
     if not shapes:
         raise KlipError("there is no shape to show; name one, such as clip")
     needed = frozenset[str]().union(*(shape.needs for shape in shapes))
-    for name in given:
+    for name in assumed:
         if name not in needed:
             needs = f"they need {', '.join(sorted(needed))}" if needed else "they need no context"
             raise KlipError(f"none of these shapes looks at '{name}'; {needs}")
@@ -137,13 +137,13 @@ def _pair(
     shape: Shape,
     view: View,
     ratios: tuple[float, float],
-    given: Mapping[str, float],
+    assumed: Mapping[str, float],
 ) -> dict[float, Curve]:
-    return {a: along_ratio(shape, view, a, ratios, given) for a in (1.0, -1.0)}
+    return {a: along_ratio(shape, view, a, ratios, assumed) for a in (1.0, -1.0)}
 
 
 def _draw_signs(ax: Axes, curves: Mapping[float, Curve]) -> None:
-    """Both signs; where one would hide the other, the two alternate in dashes."""
+    """Draw both signs; where one would hide the other, they alternate in dashes."""
     for advantage, curve in curves.items():
         draw(ax, curve, color=colour_of(advantage))
     up, down = curves[1.0], curves[-1.0]
@@ -171,12 +171,12 @@ def _maps(
     row: Sequence[Axes],
     shapes: Sequence[Shape],
     ratios: tuple[float, float],
-    given: Mapping[str, float],
+    assumed: Mapping[str, float],
 ) -> None:
-    """The bottom row: beta as an image, on one symmetric scale for all."""
+    """Draw the bottom row: beta as an image, on one symmetric scale for all."""
     w = np.linspace(max(ratios[0], SMALLEST_RATIO), ratios[1], 401)
     advantage = np.linspace(*ADVANTAGES, 401)
-    betas = [values(s, "beta", w[None, :], advantage[:, None], given) for s in shapes]
+    betas = [values(s, "beta", w[None, :], advantage[:, None], assumed) for s in shapes]
     limit = colour_limit(betas, pull=ratios[1] * max(ADVANTAGES))
     for ax, beta in zip(row, betas, strict=True):
         image = ax.imshow(
@@ -192,7 +192,7 @@ def _maps(
 
 
 def colour_limit(betas: Sequence[Floats], pull: float) -> float:
-    """Where the common colour scale ends: at the largest |beta|, but among several shapes at the
+    """The end of the common colour scale: the largest |beta|, but among several shapes the
     largest `pull` |wA| of the unconstrained surrogate.
 
     A beta of that size has cancelled the pull altogether; a shape that goes on to ten times as
@@ -205,14 +205,14 @@ def colour_limit(betas: Sequence[Floats], pull: float) -> float:
 
 
 def _extend(betas: Sequence[Floats], limit: float) -> Extend:
-    """Arrows on the colour bar for what lies beyond it."""
+    """The ends of the colour bar that need an arrow, since values lie beyond them."""
     below = any(float(beta.min()) < -limit for beta in betas)
     above = any(float(beta.max()) > limit for beta in betas)
     return "both" if below and above else "min" if below else "max" if above else "neither"
 
 
 def _title(ax: Axes, shape: Shape, notes: Sequence[str]) -> None:
-    """The shape's spelling, without the folders of a user's file; under it what was assumed."""
+    """Write the shape's spelling, without a user's folders, and under it what was assumed."""
     name = re.sub(r"[^\s(]*/", "", str(shape))
     words = (re.sub(r"([(:])", r"\1 ", w) if len(w) > 27 else w for w in name.split())
     lines = textwrap.wrap(" ".join(words), 27, break_on_hyphens=False)
@@ -233,11 +233,11 @@ _FACTS: Final = {
 }
 
 
-def _notes(shape: Shape, ratios: tuple[float, float], given: Mapping[str, float]) -> list[str]:
+def _notes(shape: Shape, ratios: tuple[float, float], assumed: Mapping[str, float]) -> list[str]:
     """What a column takes for granted, and what it cannot show."""
     w = np.linspace(max(ratios[0], SMALLEST_RATIO), ratios[1], 65)[None, :]
     w, advantage = np.broadcast_arrays(w, np.array([[-1.0], [1.0]]))
-    context = context_of(shape, w, advantage, given)
+    context = context_of(shape, w, advantage, assumed)
     facts = []
     for name in sorted(shape.needs):
         fact = np.asarray(getattr(context, name), dtype=float)
@@ -256,10 +256,10 @@ def _notes(shape: Shape, ratios: tuple[float, float], given: Mapping[str, float]
     return lines
 
 
-def _band(shape: Shape, eps: float, given: Mapping[str, float]) -> tuple[float, float]:
+def _band(shape: Shape, eps: float, assumed: Mapping[str, float]) -> tuple[float, float]:
     """The edges of the shape's own band; [1 - eps, 1 + eps] if it has none."""
-    one = np.ones(1)
-    edges = shape.band(context_of(shape, one, one, given), one) or (1 - eps, 1 + eps)
+    ones = np.ones(1)
+    edges = shape.band(context_of(shape, ones, ones, assumed), ones) or (1 - eps, 1 + eps)
     low, high = (float(np.ravel(np.asarray(edge))[0]) for edge in edges)
     return low, high
 
@@ -284,8 +284,8 @@ def probe_picture(
 
     `points` has, for each advantage, the ratios `[K]` at which the loss was asked and the
     multipliers `[K]` that its gradient gave there. Markers are the loss, lines the shape. A probe
-    asks far more than a page can hold: of many advantages five are drawn, of ratios those from 0
-    to 2, or to the shape's last jump, and of crowded points one in each place.
+    asks far more than a page can hold, so the figure has at most five advantages, the ratios from 0
+    to 2 or to the shape's last jump, and one point where several crowd.
     """
     if not points or not all(len(w) for w, _ in points.values()):
         raise KlipError("there are no recovered points to draw")
@@ -309,11 +309,11 @@ def probe_picture(
             handles.append(
                 Line2D([], [], label=f"$A = {advantage:{'+g' if advantage else 'g'}}$", **looks)
             )
-            for ax, view, seen in zip(panels, _VIEWS, (m, m - w * advantage), strict=True):
+            for ax, view, heights in zip(panels, _VIEWS, (m, m - w * advantage), strict=True):
                 if match_shape is not None and ratios[0] < ratios[1]:
                     curve = along_ratio(match_shape, view, advantage, ratios)
                     draw(ax, curve, color=colour, linewidth=1.4, alpha=0.75)
-                ax.plot(w, seen, zorder=3, **looks)
+                ax.plot(w, heights, zorder=3, **looks)
         for ax, label in zip(panels, _ROWS, strict=False):
             ax.set_ylabel(label)
         fig.suptitle(textwrap.fill(title, 80), fontsize=10, fontweight="bold")

@@ -18,7 +18,7 @@ _VIEWS: Final[tuple[tuple[View, str], ...]] = (("multiplier", "m"), ("beta", "β
 
 
 def sketch(shape: Shape) -> str:
-    """m and beta against w from 0 to 2, at A = +1 and A = -1; dotted where they jump."""
+    """SVG of m and beta against w from 0 to 2, at A = +1 and A = -1; jumps are dotted."""
     panels = [_panel(shape, view, name, i) for i, (view, name) in enumerate(_VIEWS)]
     box = f"0 0 {2 * WIDTH + GAP:g} {HEIGHT + 16:g}"
     return (
@@ -70,7 +70,7 @@ def _curve(shape: Shape, view: View, advantage: float) -> Curve:
 
 
 def _path(xs: Floats, ys: Floats) -> str:
-    """A move after each gap."""
+    """The path through points `[K]`; a NaN leaves a gap."""
     moves, pen = [], "M"
     for x, y in zip(xs, ys, strict=True):
         if np.isnan(y):

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from klip.errors import KlipError
 
-# Okabe & Ito's palette: told apart under every common form of colour blindness.
+# Okabe & Ito's palette: its colours differ under every common form of colour blindness.
 POSITIVE: Final = "#0072B2"
 """A > 0, in every figure."""
 NEGATIVE: Final = "#D55E00"
@@ -96,11 +96,11 @@ _METADATA: Final[dict[str, dict[str, None]]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""What a format would otherwise stamp into the file, and with it make two equal runs differ."""
+"""Stamps that a format would put into the file, and that would make equal figures differ."""
 
 
 def styled() -> AbstractContextManager[None]:
-    """Klip's settings inside a `with`; the caller's own again after it.
+    """Klip's settings inside a `with`; after it, the caller's own come back.
 
     >>> with styled():
     ...     matplotlib.rcParams["svg.hashsalt"]
@@ -110,7 +110,7 @@ def styled() -> AbstractContextManager[None]:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of a size in inches; axes are to be added inside `styled()` as well."""
+    """An empty figure, its size in inches; add its axes inside `styled()` too."""
     with styled():
         return Figure(figsize=(width, height), layout="constrained")
 
@@ -143,15 +143,15 @@ def colour_of(advantage: float) -> str:
 
 
 def shade_band(axes: Axes, low: float, high: float) -> None:
-    """The ratios within the trust region, behind everything else."""
+    """Shade the ratios within the trust region, behind everything else."""
     axes.axvspan(low, high, facecolor=BAND, edgecolor="none", zorder=0)
 
 
 def zero_line(axes: Axes) -> None:
-    """Where a value changes sign."""
+    """Draw the line at which a value changes sign."""
     axes.axhline(0.0, color="#9A9A9A", linewidth=0.7, zorder=1)
 
 
 def band_ticks(axes: Axes, eps: float) -> None:
-    """1 - eps, 1 and 1 + eps by their names, as in the paper's own figures."""
+    """Name the ticks 1 - eps, 1 and 1 + eps, as in the paper's own figures."""
     axes.set_xticks([1 - eps, 1, 1 + eps], [r"$1-\epsilon$", "$1$", r"$1+\epsilon$"])

@@ -1,6 +1,6 @@
 """A group of jobs from their folders to their ends: open, restore, iterate, checkpoint, close.
 
-What one process does with the jobs it was given, wherever that process lives.
+This is what one process does with its jobs, wherever it lives.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Progress(NamedTuple):
     """its id"""
     status: str
     """running; done, diverged or failed when it ended; stopped, busy, damaged or changed if it
-    could not"""
+    could not go on"""
     row: Mapping[str, Any] = {}
     """its latest metrics, in brief"""
     reason: str = ""
-    """why it did not get done"""
+    """why it is not done"""
     notes: Sequence[str] = ()
     """what one should know: files that were mended, and the like"""
     saved: int = 0
@@ -105,7 +105,7 @@ def advance(
 
 
 def _open(job: Job, keeping: Keeping, tell: Tell) -> RunFolder | None:
-    """A run's folder, unless there is a reason to leave the run alone; then that is told."""
+    """A run's folder, locked; None where the run is left alone, and `tell` hears why."""
     try:
         folder = RunFolder(
             keeping.path(job),
@@ -184,7 +184,7 @@ def _done(job: Job, keeping: Keeping) -> Record:
 
 
 def _restore(group: Group, kept: Sequence[_Kept], tell: Tell) -> Sequence[_Kept]:
-    """Put every run where its checkpoint says; one that cannot go on exactly is left out."""
+    """Put every run where its checkpoint says; return those that can go on exactly."""
     able = []
     for i, mine in enumerate(kept):
         point = mine.folder.checkpoint
@@ -199,13 +199,13 @@ def _restore(group: Group, kept: Sequence[_Kept], tell: Tell) -> Sequence[_Kept]
 
 
 def _going_on(group: Group, kept: Sequence[_Kept]) -> Sequence[_Kept]:
-    """Those that have not ended."""
+    """The runs that have not ended; the others are dropped."""
     running = [i for i, run in enumerate(group.runs) if run.status == "running"]
     return _only(group, kept, running)
 
 
 def _only(group: Group, kept: Sequence[_Kept], chosen: Sequence[int]) -> Sequence[_Kept]:
-    """Drop the other runs, so that nobody trains them for nothing."""
+    """Drop all runs but those chosen, which are returned."""
     if chosen and len(chosen) < len(kept):
         group.keep(chosen)
     return [kept[i] for i in chosen]
@@ -218,7 +218,7 @@ def _leave(
     reason: str,
     tell: Tell,
 ) -> None:
-    """Save every run as it was before the iteration that did not come to its end."""
+    """Save every run as it was before the unfinished iteration."""
     for mine, (iteration, state) in zip(kept, before, strict=True):
         if status == "failed":
             mine.folder.save(iteration, state, status, reason)

@@ -16,18 +16,18 @@ class Trainer(Protocol):
     def iterate(self, stop: Callable[[], bool]) -> dict[str, Any]:
         """Do one iteration, and return its row of metrics.
 
-        Raises `NotFinite` where a number is not, `Stopped` where it was asked to stop.
+        Raises `NotFinite` if a number is not finite, `Stopped` if it was asked to stop.
         """
 
     def arrays(self) -> State:
-        """All that the next iteration depends on, which it does not change in place."""
+        """The arrays that the next iteration depends on; it does not change them in place."""
 
     def restore(self, iteration: int, arrays: State) -> None:
         """Go on from there; raises `KlipError` if that is not possible."""
 
 
 class Alone:
-    """A trainer as a group. What goes wrong in an iteration ends the run as it was before it."""
+    """A trainer as a group. An error in an iteration ends the run as it was before that."""
 
     def __init__(self, job: Job, trainer: Trainer) -> None:
         self.job, self.trainer = job, trainer
@@ -39,7 +39,7 @@ class Alone:
         return (self,)
 
     def iterate(self, stop: Callable[[], bool]) -> list[dict[str, Any] | None]:
-        """Its row, or None where it could not be made; then `status` and `reason` say why."""
+        """The row of one iteration, or None if it failed; then `status` and `reason` say why."""
         where = f"in iteration {self.iteration + 1} of {self.job.iterations}"
         try:
             row = self.trainer.iterate(stop)
@@ -68,10 +68,10 @@ class Alone:
         self.iteration = iteration
 
     def keep(self, chosen: Sequence[int]) -> None:
-        """There is nobody to drop."""
+        """Do nothing: there is no other run to drop."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to let go of."""
 
 
 def _check(row: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""The same groups as Ray tasks: one CPU each, on however many machines, runs on shared storage.
+"""The same groups as Ray tasks: one CPU each, on any number of machines, runs on shared storage.
 
-A task that is lost with its machine is started again by Ray on another, and goes on from the
-checkpoints. How runs stand is read from their folders, so nothing else needs to survive.
+Ray starts a task that is lost with its machine again on another, where it goes on from the
+checkpoints. The folders say how runs stand, so nothing else needs to survive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.runs.store import METRICS
 
-RETRIES = 20  # how often Ray starts a task again whose process or machine was lost
+RETRIES = 20  # times that Ray restarts a task whose process or machine was lost
 PATIENCE = 120.0  # seconds to wait for the lock of a process that is going down with its machine
 EVERY = 1.0  # seconds between looks at the folders
 
@@ -51,7 +51,7 @@ def cpus() -> int:
 def run_on_ray(
     jobs: Sequence[Job], keeping: Keeping, stop: Callable[[], bool]
 ) -> Iterator[Progress]:
-    """Train jobs on the cluster, and say how each run goes on."""
+    """Train jobs on the cluster, and yield the news of each run."""
     ray = _ray()
     keeping = replace(keeping, out=keeping.out.resolve())
     halt = keeping.out / f".stop-{uuid.uuid4().hex}"
@@ -62,9 +62,9 @@ def run_on_ray(
         needs = {n.id for job in group for n in kind_of(job.kind).needs(job)}
         first = [by_run[run] for run in needs if run in by_run]  # Ray waits for these
         text = json.dumps([job.stored for job in group])
-        made = task.remote(text, keeping.text, str(halt), *first)
-        waiting[made] = group
-        by_run |= {job.id: made for job in group}
+        result = task.remote(text, keeping.text, str(halt), *first)
+        waiting[result] = group
+        by_run |= {job.id: result for job in group}
     tails = {job.id: Tail(keeping.path(job) / METRICS, job) for job in jobs}
     try:
         while waiting:
@@ -83,9 +83,9 @@ def run_on_ray(
 
 
 def train_group(jobs: str, keeping: str, halt: str, *needed: str) -> str:
-    """What a task does: as a worker, in a process of Ray's; the last news of each run.
+    """Train a group in a process of Ray's; return the last news of each run as JSON.
 
-    What the tasks that it needs returned is not looked at: the folders say how those runs stand.
+    The results of the tasks `needed` are ignored: the folders say how those runs stand.
     """
     os.environ.update(ENVIRONMENT)  # before JAX or PyTorch is imported
     kept, stop = Keeping.read(keeping), Halt(Path(halt))
@@ -105,7 +105,7 @@ def _is_busy(news: Progress) -> bool:
 
 
 class Halt:
-    """Whether a file is there that asks all tasks to stop; looks at most once a second."""
+    """Whether the file that asks all tasks to stop is there; looks at most once a second."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.asked, self.next = path, False, 0.0
@@ -122,7 +122,7 @@ class Tail:
     def __init__(self, path: Path, job: Job) -> None:
         self.path, self.size = path, 0
         self.keys = kind_of(job.kind).brief
-        self.step, self.seen = 0, time.monotonic()
+        self.step, self.read_at = 0, time.monotonic()
 
     def latest(self) -> dict[str, Any]:
         """Its last whole row, in brief, if there is a new one."""
@@ -138,13 +138,13 @@ class Tail:
             return {}
         now = time.monotonic()
         brief = {key: row[key] for key in self.keys if key in row}
-        brief["speed"] = max(row["step"] - self.step, 0) / max(now - self.seen, 1e-9)
-        self.size, self.step, self.seen = size, row["step"], now
+        brief["speed"] = max(row["step"] - self.step, 0) / max(now - self.read_at, 1e-9)
+        self.size, self.step, self.read_at = size, row["step"], now
         return brief
 
 
 def _outcome(ray: Any, task: Any, group: Sequence[Job]) -> Iterator[Progress]:
-    """How a task's runs stand at its end."""
+    """Yield how a task's runs stand at its end."""
     try:
         for news in json.loads(ray.get(task)):
             yield Progress(*news)

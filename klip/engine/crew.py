@@ -1,8 +1,8 @@
-"""Where jobs run on this machine: one process a core, pinned to it.
+"""Where jobs run on this machine: one process per core, pinned to it.
 
-The parent hands out groups of jobs, listens, and starts a process anew that was killed. Each
-process is tied to it by a pipe: through it the parent hears how runs go on and asks to stop, and
-when the parent is gone, however it went, the pipe closes and the process saves its runs and ends.
+The parent hands out groups of jobs, listens, and replaces a process that was killed. A pipe ties
+each process to it: the parent hears from it how runs go on, and asks it to stop. When the parent
+is gone, however it went, the pipe closes, and the process saves its runs and ends.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "JAX_ENABLE_X64": "0",
 }
-DEATHS = 3  # how often in a row a group's process may die before it has saved anything new
+DEATHS = 3  # times in a row that a group's process may die without having saved anything new
 
 
 def run_here(
     groups: Sequence[Sequence[Job]], keeping: Keeping, stop: Callable[[], bool], cores: int
 ) -> Iterator[Progress]:
-    """Train groups of jobs on so many cores, in their order, and say how each run goes on."""
+    """Train groups of jobs on `cores` cores, in their order, and yield the news of each run."""
     crew = Crew(sorted(os.sched_getaffinity(0))[:cores], keeping)
     try:
         yield from crew.work(deque(Share(group) for group in groups), stop)
@@ -48,7 +48,7 @@ def run_here(
 
 
 def cores_for(workers: int | None) -> int:
-    """How many processes to use: as many as asked for, or one a core."""
+    """The number of processes to use: as many as asked for, or one per core."""
     there = len(os.sched_getaffinity(0))
     if workers is not None and not 1 <= workers <= there:
         raise KlipError(f"workers={workers} must lie between 1 and {there}, the cores there are")
@@ -72,7 +72,7 @@ class Share:
             self.saved[news.run], self.deaths = news.saved, 0
 
     def given_up(self, why: str) -> Iterator[Progress]:
-        """Its open runs, each stopped for a reason."""
+        """Yield that its open runs have stopped, and why."""
         for run in list(self.open):
             yield Progress(run, "stopped", reason=why, saved=self.saved.get(run, 0))
         self.open.clear()
@@ -104,7 +104,7 @@ class Worker:
         theirs.close()
 
     def news(self) -> Iterator[Progress]:
-        """What the process has said since it was last listened to."""
+        """The news that the process has sent since the last call."""
         try:
             while self.pipe.poll():
                 news = Progress(*json.loads(self.pipe.recv_bytes()))
@@ -129,7 +129,7 @@ class Crew:
         self.workers: list[Worker] = []
 
     def work(self, shares: deque[Share], stop: Callable[[], bool]) -> Iterator[Progress]:
-        """Do all shares in their order; when asked to stop, wait until all runs are saved."""
+        """Train all shares in their order; when asked to stop, wait until all runs are saved."""
         stopping = False
         while shares or self.workers:
             if stop() and not stopping:
@@ -151,13 +151,13 @@ class Crew:
                     yield from self._ended(worker, shares, stopping)
 
     def _next(self, shares: deque[Share]) -> Share | None:
-        """The first share none of whose needs is still open."""
+        """The first share whose needs have all ended; None if there is none."""
         busy = (worker.share for worker in self.workers)
         still = {run for share in (*shares, *busy) for run in share.open}
         return next((share for share in shares if not share.needs & still), None)
 
     def _ended(self, worker: Worker, shares: deque[Share], stopping: bool) -> Iterator[Progress]:
-        """A process ended; if its runs did not, they go on in a new one."""
+        """Take note that a process ended; its runs that have not go on in a new one."""
         self.workers.remove(worker)
         self.free.append(worker.core)
         worker.pipe.close()

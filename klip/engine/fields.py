@@ -1,4 +1,4 @@
-"""Fields of a config from a plan or from a disk, where anything may stand, held to their types."""
+"""Config fields from a plan or a disk, where anything may stand, checked against their types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def types_of(cls: type) -> dict[str, Any]:
 
 
 def typed(cls: type, given: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Some fields of a dataclass, but none of those in `without`, each of its type.
+    """The fields in `given`, checked: each is the dataclass's, of its type, and not in `without`.
 
     Lists become tuples.
 
@@ -28,7 +28,7 @@ def typed(cls: type, given: Any, without: Collection[str] = ()) -> dict[str, Any
     """
     types = {name: kind for name, kind in types_of(cls).items() if name not in without}
     if not isinstance(given, Mapping):
-        raise KlipError(f"there must be a table of fields of {cls.__name__}, and is {given!r}")
+        raise KlipError(f"give a table of fields of {cls.__name__}, not {given!r}")
     for name in given:
         if name not in types:
             raise KlipError(f"no config field is called {name!r}; there are {', '.join(types)}")

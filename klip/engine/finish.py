@@ -1,4 +1,4 @@
-"""Jobs to their end: look at what is there, say how long the rest takes, and train it."""
+"""Finish jobs: look at what is there, say how long the rest takes, and train it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is there of some jobs, and what is missing."""
+    """Which of some jobs have ended, and which are missing."""
 
     jobs: tuple[Job, ...]
     """those that were asked for"""
@@ -44,11 +44,11 @@ class Survey:
     ended: Mapping[str, Result]
     """by id: those that have ended, with all their files as they were written"""
     missing: tuple[Job, ...]
-    """those that have not, and those not ended that they need, before them"""
+    """those that have not ended, each after the missing jobs that it needs"""
 
 
 def survey(jobs: Sequence[Job], keeping: Keeping) -> Survey:
-    """Look at the folders of jobs, and of those that the missing ones need."""
+    """Look at the folders of jobs, and of the jobs that the missing ones need."""
     if not keeping.every >= 0:
         raise KlipError(f"checkpoint_every={keeping.every:g} must be 0 seconds or more")
     ended = _ended(jobs, keeping)
@@ -60,7 +60,7 @@ def survey(jobs: Sequence[Job], keeping: Keeping) -> Survey:
 
 
 def here(workers: int | None = None) -> Runner:
-    """On this machine, on all cores or some, longest groups first."""
+    """A runner on this machine, on all cores or some, longest groups first."""
     cores = cores_for(workers)
     return lambda jobs, keeping, stop: run_here(schedule(jobs, cores).groups, keeping, stop, cores)
 
@@ -71,9 +71,9 @@ def finish(
     progress: Listener = lambda news: None,
     said: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
-    """Train what is missing; how each job that was asked for stands then, in their order.
+    """Train what is missing; return how each job that was asked for stands, in their order.
 
-    Ctrl-C and SIGTERM save all runs and are raised then.
+    Ctrl-C and SIGTERM are raised once all runs are saved. `said` hears when they come.
     """
     _check_installed({job.kind for job in found.missing})
     for job in found.jobs:
@@ -134,7 +134,7 @@ def _check_installed(kinds: set[str]) -> None:
 
 
 def _ended(jobs: Sequence[Job], keeping: Keeping) -> dict[str, Result]:
-    """Those jobs that have ended, with all their files as they were written."""
+    """The results of jobs that have ended and whose files are as written, by id."""
     results: dict[str, Result] = {}
     for job in jobs:
         path = keeping.path(job)

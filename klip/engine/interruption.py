@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request: runs are saved first; a second one does not wait."""
+"""Ctrl-C and SIGTERM as requests to stop: runs are saved first, unless a second signal comes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Job(Protocol):
 
     @property
     def id(self) -> str:
-        """A hash of all its fields: equal ids are equal runs. Runs are spoken of by it."""
+        """A hash of all its fields: equal ids are equal runs."""
 
     @property
     def task(self) -> str:
@@ -53,19 +53,19 @@ class Job(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it can be asked for by; the first is the second part of the folder's path."""
+        """Names to ask for it by; the first is the second part of the folder's path."""
 
     @property
     def seed(self) -> int:
-        """What everything random in it follows from."""
+        """The seed of everything random in it."""
 
     @property
     def iterations(self) -> int:
-        """How many it has in all."""
+        """The number of iterations in all."""
 
     @property
     def batch(self) -> int:
-        """Steps of an iteration."""
+        """Steps per iteration."""
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -93,10 +93,10 @@ class Group(Protocol):
 
     @property
     def runs(self) -> Sequence[Member]:
-        """Those that go on."""
+        """The runs that go on."""
 
     def iterate(self, stop: Callable[[], bool]) -> Sequence[dict[str, Any] | None]:
-        """Advance every run by an iteration; its row of metrics, or None where it could not.
+        """Advance every run by an iteration; return each one's row, or None where it failed.
 
         Raises `Stopped` as soon as `stop` says so.
         """
@@ -118,9 +118,9 @@ class Entry(NamedTuple):
     """One [[runs]] of a plan, with what it shares with the others."""
 
     where: str
-    """in words, for errors"""
+    """its place in the plan in words, for errors"""
     table: Mapping[str, Any]
-    """what it says under the keys of its kind"""
+    """its values under the keys of its kind"""
     fields: Mapping[str, Any]
     """config fields: the plan's, and over them its own"""
     seeds: Sequence[int]
@@ -128,12 +128,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of jobs; a job's type is its own, so it is `Any` here."""
+    """A kind of jobs; each kind has its own type of job, so it is `Any` here."""
 
     libraries: tuple[str, ...]
     """packages that compute, whose versions the bits of a run depend on; NumPy always does"""
     brief: tuple[str, ...]
-    """what of a row of metrics is shown while it trains"""
+    """metrics of a row that are shown while it trains"""
     read: Callable[[Fields], Any]
     """the job of a config on disk, in which anything may stand; executes nothing of it"""
     check: Callable[[Any], None]
@@ -141,11 +141,11 @@ class Kind:
     label: Callable[[Fields], str]
     """a config in brief, without task and seed; executes nothing of it"""
     iterations: Callable[[Fields], int]
-    """of a config on disk"""
+    """number of iterations of a config on disk"""
     lockstep: Callable[[Any], Hashable]
     """equal for jobs that may share a group"""
     seconds: Callable[[Sequence[Any]], float]
-    """that one core takes for a group, its start included"""
+    """seconds that one core takes for a group, its start included"""
     open: Callable[[Sequence[Any], Sequence[Sequence[Record]]], Group]
     """a group of jobs, each with the records of the runs that it needs"""
     measured: Callable[[Any], bool] = lambda job: True
@@ -153,9 +153,9 @@ class Kind:
     needs: Callable[[Any], Sequence[Any]] = lambda job: ()
     """jobs that must be done before this one begins"""
     keys: frozenset[str] = frozenset()
-    """of an entry in a plan, besides `config` and `seeds`"""
+    """keys of an entry in a plan, besides `config` and `seeds`"""
     plan: Callable[[Sequence[Entry]], Sequence[Any]] | None = None
-    """jobs of a plan's entries, in the plan's order; None: it comes with others alone"""
+    """jobs of a plan's entries, in the plan's order; None: others bring such jobs along"""
     with_steps: Callable[[Any, int], Any] = lambda job, steps: job
     """the job with another number of steps"""
 
@@ -167,7 +167,7 @@ def kind_of(name: str) -> Kind:
     'iteration'
     """
     if name not in KINDS:
-        raise KlipError(f"there is no kind of job {str(name)[:80]!r}: known are {', '.join(KINDS)}")
+        raise KlipError(f"there is no kind of job {str(name)[:80]!r}: choose {', '.join(KINDS)}")
     module, _, value = KINDS[name].partition(":")
     kind: Kind = getattr(importlib.import_module(module), value)
     return kind

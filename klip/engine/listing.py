@@ -24,7 +24,7 @@ _UNREADABLE: dict[str, Any] = {
 
 
 def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
-    """What lies in a folder: an entry for each run, in order of task, shape and seed."""
+    """An entry for each run in or below `folder`, in order of task, shape and seed."""
     entries = [_entry(path) for path in run_paths(Path(folder))]
     if not entries:
         raise KlipError(f"there are no runs in {folder}; `klip train` and `klip run` make some")
@@ -70,7 +70,7 @@ def _label(config: Fields) -> str:
 
 
 def runs_table(entries: Sequence[dict[str, Any]], folder: Path) -> Table:
-    """The list for a person."""
+    """The list as a table for a terminal."""
     title = f"{len(entries)} run{'s' if len(entries) > 1 else ''} in {shown(str(folder))}"
     table = Table(title=escape(title), title_justify="left", box=None)
     right = ("seed", "progress", "step", "return")

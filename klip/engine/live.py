@@ -19,9 +19,9 @@ from klip.engine.finish import Result
 from klip.engine.job import Job, label_of
 
 LINE_EVERY = 5.0  # seconds between plain lines
-MANY = 24  # runs beyond which a table has a line for each task and shape
+MANY = 24  # with more runs, a table has a line for each task and shape
 MEANS = ("step", "return_mean", "kill", "kl")
-"""what is shown of a row, besides its speed"""
+"""metrics of a row that are shown, besides its speed"""
 
 
 class Watch:
@@ -76,7 +76,7 @@ class Watch:
         self.console.print(text, markup=False, highlight=False)
 
     def _share(self, run: str) -> float:
-        """What a run has done so far, as a share of everything."""
+        """What a run has done so far, as a share of all work."""
         part = self.rows[run].get("iteration", 0) / self.iterations[run]
         return float(part * self.costs[run] / sum(self.costs.values()))
 
@@ -161,7 +161,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def summary(results: Sequence[Result]) -> Table:
-    """Final returns by shape, over seeds, and how many runs did not get done."""
+    """Final returns by shape, over seeds, and how many runs are not done."""
     groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         groups[result.config.task, label_of(result.config)].append(result)

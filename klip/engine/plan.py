@@ -11,8 +11,8 @@
     config = { lr = 1e-3 }                       # for these runs alone
     seeds = [0, 1]                               # likewise
 
-Every shape meets every task with every seed. A run that is named twice is one run. Other kinds say
-something else in [[runs]]; plans of `tokens` have a `group` and its `arms` (`klip.lab.job`).
+Every shape meets every task with every seed. A run that is named twice is one run. Other kinds have
+other keys in [[runs]]; plans of `tokens` have a `group` and its `arms` (`klip.lab.job`).
 """
 
 from __future__ import annotations
@@ -46,10 +46,17 @@ class Plan:
         seeds: int | None = None,
         steps: int | None = None,
     ) -> Plan:
-        """A part of it: some tasks, some shapes or arms, the first so many seeds, fewer steps.
+        """A part of the plan; what is not given stays as it is.
+
+        Args:
+            tasks: only these tasks
+            shapes: only these shapes, or these arms of a token plan
+            seeds: number of seeds, the first of the plan's
+            steps: environment steps, or completions, instead of the plan's
 
         >>> len(read_plan("paper").only(["CartPole-v1"], ["clip"], seeds=2).configs)
         2
+
         """
         chosen = list(self.configs)
         if tasks:
@@ -112,7 +119,7 @@ def _plan(name: str, data: Mapping[str, Any]) -> Plan:
     kind = kind_of(data.get("kind", USUAL))
     tables = data.get("runs")
     if kind.plan is None:
-        raise KlipError(f"at the top: kind={data['kind']!r} is what other jobs need, and no plan's")
+        raise KlipError(f"at the top: kind={data['kind']!r} has no plans: plan jobs that need it")
     if not isinstance(tables, list) or not tables:
         keys = ", ".join(sorted(kind.keys))
         raise KlipError(f"at the top: there are no [[runs]]: give at least one, with {keys}")
@@ -128,31 +135,31 @@ def _plan(name: str, data: Mapping[str, Any]) -> Plan:
 
 
 def check_keys(where: str, table: Any, known: set[str]) -> None:
-    """Raise unless a value of a plan is a table with no keys but those known."""
+    """Raise unless `table` is a table with no keys but those known."""
     if not isinstance(table, dict):
         raise KlipError(f"{where}: there must be a table with {', '.join(sorted(known))}")
     for key in table:
         if key not in known:
-            raise KlipError(f"{where}: {key!r} is not known; {', '.join(sorted(known))} are")
+            raise KlipError(f"{where}: {key!r} is not known; keys: {', '.join(sorted(known))}")
 
 
 def names_in(entry: Entry, key: str) -> list[str]:
     """The list of names that an entry of a plan has under a key."""
     value = entry.table.get(key)
     if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise KlipError(f"{entry.where}: {key} must be a list of names, and is {value!r}")
+        raise KlipError(f"{entry.where}: {key} must be a list of names, not {value!r}")
     return value
 
 
 def _fields(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     fields = table.get("config", {})
     if not isinstance(fields, dict):
-        raise KlipError(f"{where}: config must be a table of config fields, and is {fields!r}")
+        raise KlipError(f"{where}: config must be a table of config fields, not {fields!r}")
     return fields
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two tables as one, those within them likewise; what is above counts."""
+    """Two tables merged, and the tables within them; values of `above` win."""
     both = {
         key: _merged(below[key], value)
         for key, value in above.items()
@@ -166,7 +173,7 @@ def _seeds(where: str, value: Any) -> list[int]:
         return list(range(value))
     if isinstance(value, list) and value and all(type(v) is int and v >= 0 for v in value):
         return list(dict.fromkeys(value))
-    raise KlipError(f"{where}: seeds must be a count or a list of seeds, and is {value!r}")
+    raise KlipError(f"{where}: seeds must be a count or a list of seeds, not {value!r}")
 
 
 def _once(configs: Sequence[Job]) -> tuple[Job, ...]:
@@ -174,7 +181,7 @@ def _once(configs: Sequence[Job]) -> tuple[Job, ...]:
 
 
 def _spelled(shape: str) -> str:
-    """A shape as jobs spell it, or the text itself where it is none."""
+    """A shape as jobs spell it, or the text itself if it is no shape."""
     try:
         return str(parse(shape))
     except KlipError:

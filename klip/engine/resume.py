@@ -12,10 +12,10 @@ from klip.runs import read_run, run_paths
 
 
 def read_jobs(folder: Path, run_code: bool = False) -> tuple[Path, list[Job]]:
-    """The folder that all runs in or below a folder lie in, and the jobs that have not ended.
+    """The runs' common folder `<out>`, and the jobs in or below `folder` that have not ended.
 
-    Reading a run executes nothing. Going on with one whose shape or task is Python code of
-    somebody's does, so that takes `run_code`.
+    Reading a run executes nothing. Going on executes the code of a shape or task that is somebody's
+    Python code, so that takes `run_code`.
     """
     jobs: list[Job] = []
     roots = set()

@@ -1,4 +1,4 @@
-"""`klip.run` and `klip.resume`: a plan, or what a folder holds, to its end with one call."""
+"""`klip.run` and `klip.resume`: finish a plan, or the runs of a folder, with one call."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Site(NamedTuple):
 
 
 def site(workers: int | None = None, ray: str | None = None) -> Site:
-    """Where to run: here, with so many processes, or on the Ray cluster at an address.
+    """Where to run: in processes here, or on a Ray cluster.
 
     Args:
-        workers: how many processes here; as many as there are cores unless given
+        workers: number of processes here; one per core unless given
         ray: address of a cluster; "auto" is the one that this machine belongs to
 
     """
@@ -54,21 +54,21 @@ def run(
     start_over: bool = False,
     progress: Listener = lambda news: None,
 ) -> list[Result]:
-    """Finish what is missing of a plan; how each of its runs stands then, and where it lies.
+    """Finish the missing runs of a plan; return how each of its runs stands, and where it lies.
 
     Args:
         plan: a plan, the name of a shipped one, or the path of a TOML file
         task: only these tasks
         shape: only these shapes, or these arms of a token plan
-        seeds: only the first so many seeds
-        steps: so many steps, of an environment or completions, instead of the plan's
-        out: folder for the runs; on a cluster one that all machines see
-        workers: how many processes here; as many as there are cores unless given
+        seeds: number of seeds to train, the first of the plan's
+        steps: environment steps, or completions, instead of the plan's
+        out: folder for the runs; on a cluster, one that all machines see
+        workers: number of processes here; one per core unless given
         ray: address of a Ray cluster to train on; "auto" is the one this machine belongs to
         checkpoint_every: seconds between checkpoints
         accept_changes: go on with runs begun under other versions or on another processor
-        start_over: begin runs again whose checkpoints are all damaged
-        progress: hears of every iteration of every run, by its id
+        start_over: begin again the runs whose checkpoints are all damaged
+        progress: called with the news of every iteration of every run
 
     """
     chosen = plan if isinstance(plan, Plan) else read_plan(plan)
@@ -86,16 +86,16 @@ def resume(
     run_code: bool = False,
     progress: Listener = lambda news: None,
 ) -> list[Result]:
-    """Go on with every run in a folder that has not ended; how each stands then.
+    """Go on with every run in a folder that has not ended; return how each stands then.
 
     Args:
         runs: folder that `klip.train` or `klip.run` wrote, or one run in it
-        workers: how many processes; as many as there are cores unless given
+        workers: number of processes; one per core unless given
         checkpoint_every: seconds between checkpoints
-        accept_changes: go on though versions or processor changed; recorded in the run
-        start_over: begin runs again whose checkpoints are all damaged
+        accept_changes: go on although versions or processor changed; the run records it
+        start_over: begin again the runs whose checkpoints are all damaged
         run_code: go on with runs whose shape or task is somebody's Python code
-        progress: hears of every iteration of every run, by its id
+        progress: called with the news of every iteration of every run
 
     """
     out, jobs = read_jobs(Path(runs), run_code)

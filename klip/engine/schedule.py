@@ -1,4 +1,4 @@
-"""In what order, and in how large groups, so that no core waits at the end; and how long it takes.
+"""Groups of jobs, and their order, such that no core waits at the end; and how long they take.
 
 A group cannot be cut in the middle, so a core that gets the last long one alone leaves the others
 idle. Groups go out longest first, to whichever core is free; where that would still leave cores
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from klip.engine.job import Job, kind_of
 
 ENOUGH = 0.97  # share of busy time above which groups are not cut further
-LARGEST = 40  # runs in a group
+LARGEST = 40  # most runs in a group
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Schedule:
     groups: tuple[tuple[Job, ...], ...]
     """the jobs of each group, which go in lockstep"""
     seconds: float
-    """until all are done"""
+    """seconds until all are done"""
     busy: float
     """share of that time for which the cores are busy"""
     guessed: tuple[str, ...]
@@ -33,7 +33,7 @@ class Schedule:
 
 
 def schedule(jobs: Sequence[Job], cores: int) -> Schedule:
-    """The groups of these jobs, in the order in which so many cores take them."""
+    """The groups of these jobs, in the order in which `cores` cores take them."""
     groups = in_lockstep(jobs, cores)
     seconds, busy = simulate([cost(group) for group in groups], cores)
     while groups and busy < ENOUGH:
@@ -52,7 +52,7 @@ def schedule(jobs: Sequence[Job], cores: int) -> Schedule:
 
 
 def in_lockstep(jobs: Sequence[Job], cores: int) -> list[list[Job]]:
-    """Groups of jobs that can go in lockstep, so many that every core has some."""
+    """Groups of jobs that can go in lockstep, enough for every core to have some."""
     alike: dict[tuple[str, Hashable], list[Job]] = defaultdict(list)
     for job in jobs:
         alike[job.kind, kind_of(job.kind).lockstep(job)].append(job)

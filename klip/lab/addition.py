@@ -3,7 +3,7 @@
     47+85=   7+5=12,4+8+1=13#132$
 
 The digits of a column may come in any order, and `;` may stand for `,`: there are many ways to
-write the same reasoning. An answer counts however it was reasoned, so long as the whole has this
+write the same reasoning. An answer counts whatever the reasoning, so long as the whole has this
 form. Right means right: the reward is 0 or 1.
 """
 
@@ -46,7 +46,7 @@ def decode(ids: Sequence[int]) -> str:
 
 
 def prompt(a: int, b: int) -> str:
-    """What the model is given.
+    """The prompt for a sum.
 
     >>> prompt(47, 85)
     '47+85='
@@ -114,8 +114,8 @@ def is_right(a: int, b: int, digits: int, completion: str) -> bool:
     (True, False)
     """
     form = rf"\d\+\d=\d\d?([,;]\d\+\d(\+\d)?=\d\d?){{{digits - 1}}}#(\d+)\$"
-    found = re.fullmatch(form, completion)
-    return found is not None and found[3] == str(a + b)
+    match = re.fullmatch(form, completion)
+    return match is not None and match[3] == str(a + b)
 
 
 def problems(chance: Generator, count: int, digits: int, held_out: bool = False) -> Ids:
@@ -124,11 +124,11 @@ def problems(chance: Generator, count: int, digits: int, held_out: bool = False)
     >>> problems(np.random.default_rng(0), 2, digits=2).shape
     (2, 2)
     """
-    found = np.empty((0, 2), np.int64)
-    while len(found) < count:
+    kept = np.empty((0, 2), np.int64)
+    while len(kept) < count:
         pairs = chance.integers(10 ** (digits - 1), 10**digits, size=(4 * count + 16, 2))
-        found = np.concatenate([found, pairs[_is_held_out(pairs) == held_out]])
-    return found[:count]
+        kept = np.concatenate([kept, pairs[_is_held_out(pairs) == held_out]])
+    return kept[:count]
 
 
 def _is_held_out(pairs: Ids) -> NDArray[np.bool_]:

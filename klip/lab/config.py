@@ -1,4 +1,4 @@
-"""What a run is a function of, and what of it the warm-up is."""
+"""The configs of token runs and of their warm-ups."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Warmup:
 
     @property
     def longest(self) -> int:
-        """Tokens of prompt and completion."""
+        """The most tokens that prompt and completion have together."""
         return prompt_length(self.digits) + completion_length(self.digits)
 
 
@@ -113,7 +113,7 @@ class TokenConfig:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it can be asked for by, within its plan."""
+        """Names to ask for it by, within its plan."""
         return (self.arm, self.shape)
 
     @property

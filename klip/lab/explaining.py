@@ -1,4 +1,4 @@
-"""Which completions are kept to be looked at, and what is said of their tokens."""
+"""Which completions are kept for a reader, and what is kept of their tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klip.runs.completions import PARTS, Completion
 from klip.tokens import Diagnostics
 
 GROUPS, OF_EACH = 2, 2
-"""How many prompts are shown, and at most how many right and wrong completions of each."""
+"""How many prompts are shown, and the most right and wrong completions of each."""
 
 
 def explained(

@@ -35,7 +35,7 @@ from klip.shapes.names import digest_of_code
 if TYPE_CHECKING:
     from klip.engine.job import Group
 
-START = 4.0  # seconds in which a process imports PyTorch
+START = 4.0  # seconds that a process takes to import PyTorch
 COMPLETION = 450.0  # microseconds of one core for a completion and an epoch, in the usual size
 SCRATCHPAD = 130.0  # microseconds of one core for a scratchpad of a warm-up, likewise
 OWN = {"group", "arm", "shape", "code", "seed", "place", "against", "warmup"}
@@ -43,7 +43,7 @@ OWN = {"group", "arm", "shape", "code", "seed", "place", "against", "warmup"}
 
 
 def planned(entries: Sequence[Entry]) -> list[TokenConfig]:
-    """Seed by seed, so that whole comparisons are done first; arms in the order of the plan."""
+    """The jobs of a plan, seed by seed, so that whole comparisons are done first."""
     arms: list[tuple[Entry, dict[str, Any]]] = []
     for entry in entries:
         arms += [(entry, arm) for arm in _arms(entry, len(arms))]
@@ -68,16 +68,16 @@ def planned(entries: Sequence[Entry]) -> list[TokenConfig]:
 
 
 def _arms(entry: Entry, place: int) -> list[dict[str, Any]]:
-    """The fields of each arm of an entry, but for its seed; the first stands at this place."""
-    given, tables = dict(entry.fields), entry.table.get("arms")
+    """The fields of each arm of an entry, without its seed; the first arm has this place."""
+    settings, tables = dict(entry.fields), entry.table.get("arms")
     if not isinstance(tables, list) or not tables:
         raise KlipError(f"{entry.where}: arms must be a list of tables with name and shape")
     for table in tables:
         check_keys(entry.where, table, {"name", "shape", "against"})
     names = [str(table.get("name", "")) for table in tables]
     try:
-        warmup = typed(Warmup, given.pop("warmup", {}), {"seed"})
-        fields = typed(TokenConfig, given, OWN)
+        warmup = typed(Warmup, settings.pop("warmup", {}), {"seed"})
+        fields = typed(TokenConfig, settings, OWN)
     except KlipError as error:
         raise KlipError(f"{entry.where}: {error}") from None
     for table in tables:
@@ -101,20 +101,20 @@ def _arms(entry: Entry, place: int) -> list[dict[str, Any]]:
 
 
 def with_steps(c: TokenConfig, steps: int) -> TokenConfig:
-    """The same run with as many whole iterations as there are in so many completions."""
+    """The same run with as many whole iterations as fit into `steps` completions."""
     if steps < c.batch:
         raise KlipError(f"steps={steps} is less than the {c.batch} completions of an iteration")
     return dataclasses.replace(c, iterations=steps // c.batch)
 
 
 def seconds(runs: Sequence[TokenConfig]) -> float:
-    """That one core takes for runs, start included."""
+    """Seconds that one core takes for runs, start included."""
     work = sum(c.iterations * c.batch * (c.epochs + 2) for c in runs)  # 2: sampled, and looked at
     return START + work * COMPLETION * 1e-6
 
 
 def warmup_seconds(runs: Sequence[Warmup]) -> float:
-    """That one core takes for warm-ups, start included."""
+    """Seconds that one core takes for warm-ups, start included."""
     return START + sum(w.steps * w.batch for w in runs) * SCRATCHPAD * 1e-6
 
 

@@ -1,4 +1,4 @@
-"""A decoder-only transformer in plain PyTorch: pre-norm, rotary positions, a cache to generate.
+"""A decoder-only transformer in plain PyTorch: pre-norm, rotary positions, a key-value cache.
 
 x = x + attention(norm(x));  x = x + mlp(norm(x));  logits = norm(x) @ embedding^T
 """
@@ -79,7 +79,7 @@ class Model(nn.Module):
         self.register_buffer("turns", torch.arange(longest)[:, None] * speed, persistent=False)
 
     def forward(self, ids: Tensor, caches: list[Cache] | None = None, start: int = 0) -> Tensor:
-        """Logits; with caches, of the tokens from place `start` on, which are then in them."""
+        """Logits; with caches, of the tokens from place `start` on, which are added to them."""
         x = self.embed(ids)
         turn = self.turns[start : start + ids.shape[1]]
         for place, block in enumerate(self.blocks):
@@ -93,7 +93,7 @@ class Model(nn.Module):
 
 
 def new_model(size: Size, longest: int, chance: np.random.Generator) -> Model:
-    """A model whose weights are drawn from `chance` alone: N(0, 0.02), smaller into the sum."""
+    """A model with weights drawn from `chance` alone: N(0, 0.02), smaller where a block adds."""
     model = Model(size, longest)
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -66,7 +66,7 @@ class Completions(NamedTuple):
     """`[B]`, the iteration that sampled it"""
 
     def rows(self, index: Tensor) -> Completions:
-        """Some of them."""
+        """The rows at an index."""
         return Completions(*(part[index] for part in self))
 
 
@@ -90,10 +90,10 @@ class TokenRun:
         self.samples: list[Completion] = []
 
     def iterate(self, stop: Callable[[], bool] = lambda: False) -> Row:
-        """One iteration; its row of metrics.
+        """Do one iteration, and return its row of metrics.
 
-        Raises `NotFinite` if a number is not finite any more, and `Stopped` if `stop` says so; what
-        is in the run then is no whole state.
+        Raises `NotFinite` if a number is not finite any more, and `Stopped` if `stop` says so; the
+        run is then no whole state.
         """
         if stop():
             raise Stopped
@@ -147,7 +147,7 @@ class TokenRun:
         return Completions(prompts, completions, scored.log_prob, advantage, version), about
 
     def _drawn(self) -> Completions:
-        """As many groups as were sampled, each from any of the iterations still remembered."""
+        """As many groups as were sampled, each drawn from any iteration still remembered."""
         c = self.config
         if c.replay == 0:
             return self.buffer[-1]

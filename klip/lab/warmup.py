@@ -97,7 +97,7 @@ def set_weights(model: Model, arrays: State) -> None:
 def restore_into(
     model: Model, optimiser: torch.optim.Optimizer, iteration: int, arrays: State
 ) -> None:
-    """Put weights and Adam's state of a checkpoint back; Adam has one from its first step on."""
+    """Put back a checkpoint's weights and Adam's state, which there is from the first step on."""
     set_weights(model, arrays)
     try:
         for name, weight in model.named_parameters() if iteration else ():
@@ -128,7 +128,7 @@ def encoded(pairs: NDArray[np.int64]) -> torch.Tensor:
 def rewards(
     pairs: NDArray[np.int64], completions: torch.Tensor, digits: int
 ) -> NDArray[np.float32]:
-    """1 for each completion that is right, 0 for the others."""
+    """`[B]`: 1 for each completion that is right, 0 for the others."""
     texts = (decode(row).partition("_")[0] for row in completions.tolist())
     answered = zip(pairs.tolist(), texts, strict=True)
     return np.array([is_right(a, b, digits, text) for (a, b), text in answered], np.float32)
@@ -137,7 +137,7 @@ def rewards(
 def held_out_accuracy(model: Model, w: Warmup, prompts: int, samples: int, place: int) -> float:
     """The share of right completions of held-out prompts; greedy where `samples` is 0.
 
-    The prompts and the dice are the same for every run: those of a place differ from another's.
+    The prompts and the dice are the same for every run, and differ from place to place.
     """
     pairs = problems(stream(0, "held out"), prompts, w.digits, held_out=True)
     length, shares = completion_length(w.digits), []

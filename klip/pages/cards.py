@@ -26,9 +26,9 @@ class Card:
     reference: str
     picture: Markup | None
     properties: tuple[tuple[str, str, str], ...]
-    """Name, value, meaning."""
+    """The name, value and meaning of each."""
     remark: str
-    """What should be known about the card itself."""
+    """What the card assumes or cannot show."""
 
 
 def cards(study: Study) -> list[Card]:

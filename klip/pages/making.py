@@ -1,4 +1,4 @@
-"""`klip.report` and `klip.pack`: from a folder of runs to what one looks at, and what one keeps."""
+"""`klip.report` and `klip.pack`: a page of runs, and their metrics in a few small files."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def report(
 ) -> list[Path]:
     """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
 
-    Runs of PPO and of token experiments are told apart by their configs. The paths of what was
-    written come back, the page's first.
+    Runs of PPO and of token experiments are told apart by their configs. Returns the paths of all
+    files written, the page's first.
 
     Args:
         runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote
         output: the page; it needs nothing beside it, and no network
-        figures: folder for tables and figures; named as the page, without its suffix, unless given
+        figures: folder for tables and figures; the page's name without its suffix unless given
         page_only: write the page alone
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
-        every: seconds between looks, when watching
-        say: hears what is going on, a line each
+        every: seconds between two looks while watching
+        say: called with a line of text about what is going on
 
     """
     runs, output = Path(runs), Path(output)
@@ -62,7 +62,7 @@ def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
 
     Args:
         runs: folder that `klip.train` or `klip.run` wrote
-        output: folder to write: runs.json, and a Parquet file a task
+        output: folder to write: runs.json, and one Parquet file per task
 
     """
     study = _read(Path(runs))

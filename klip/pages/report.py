@@ -34,8 +34,8 @@ from klip.studies.tables import Difference
 def render(
     findings: Findings, pictures: Mapping[str, Picture], refresh: float | None = None
 ) -> str:
-    """The page; with `refresh`, one that loads itself again after so many seconds."""
-    study = findings.study
+    """The page's HTML; with `refresh`, it loads itself again after that many seconds."""
+    study, table = findings.study, findings.table_1
     context: dict[str, Any] = {
         "study": study,
         "counts": Counter(run.status for run in study.runs),
@@ -46,8 +46,7 @@ def render(
         "answer": answer(findings),
         "glance": _glance(findings),
         "machines": _machines(study),
-        "paper": {"keys": PAPER, "titles": TITLES, "table": findings.table_1,
-                  "published": published_return},
+        "paper": dict(keys=PAPER, titles=TITLES, table=table, published=published_return),
         "finals": findings.finals,
         "paired": _paired(findings.differences),
         "across": None if findings.across is None else _across(findings.across),
@@ -59,12 +58,12 @@ def render(
         "troubled": [run for run in study.runs if run.status not in ("done", "running")],
         "noted": [run for run in study.runs if run.notes or run.history],
         "explorer": _explorer(),
-    }  # fmt: skip
+    }
     return page("report.html", list(pictures.values()), context, refresh)
 
 
 def answer(findings: Findings) -> list[str]:
-    """Who won, and how sure: what the paired differences to PPO-Clip show, in sentences."""
+    """Who won, and how sure that is: what the paired differences to PPO-Clip show, in sentences."""
     main = main_labels(findings.study)
     compared = [
         d
@@ -89,8 +88,8 @@ def answer(findings: Findings) -> list[str]:
         sentences.append("No shape is shown to end higher or lower than PPO-Clip.")
     if open_:
         sentences.append(
-            f"Not told apart from it by these seeds: {open_} of {len(others)} comparisons of a "
-            "shape on a task."
+            f"These seeds do not tell a shape on a task from PPO-Clip in {open_} of {len(others)} "
+            "comparisons."
         )
     if same:
         names = [*dict.fromkeys(d.first.label for d in same)]
@@ -102,7 +101,7 @@ def answer(findings: Findings) -> list[str]:
 
 @functools.cache
 def _explorer() -> Mapping[str, Markup]:
-    """Compiled once a process: a page that is kept fresh does not wait for it each time."""
+    """The explorer's parts, compiled once per process: a page kept fresh need not wait again."""
     from klip.pages.explorer.explorer import explorer_parts
 
     parts = explorer_parts()
@@ -126,7 +125,7 @@ def _task(findings: Findings, task: str) -> dict[str, Any]:
 
 
 def _glance(findings: Findings) -> dict[str, Any]:
-    """What the whole says, in numbers."""
+    """The study in a few numbers."""
     study = findings.study
     compared = [row.difference for row in findings.finals if row.difference is not None]
     bounded = [(d.low, d.high) for d in compared if d.low is not None and d.high is not None]

@@ -34,7 +34,7 @@ def page(
     refresh: float | None,
     also: Sequence[str] = (),
 ) -> str:
-    """A page with charts.
+    """The HTML of a page with charts.
 
     Args:
         template: its file, which extends `base.html`

@@ -22,7 +22,7 @@ _OWN: Final = frozenset({
     "group", "arm", "shape", "code", "seed", "place", "against", "task", "envs", "rollout", "steps",
     "warmup", "kind",
 })  # fmt: skip
-"""Fields of a config that are said elsewhere on the page."""
+"""Config fields that the page shows elsewhere."""
 
 
 def render(
@@ -30,7 +30,7 @@ def render(
     pictures: Mapping[str, Mapping[str, Picture]],
     refresh: float | None = None,
 ) -> str:
-    """The page; with `refresh`, one that loads itself again after so many seconds."""
+    """The page's HTML; with `refresh`, it loads itself again after that many seconds."""
     runs = findings.study.runs
     done = [run for run in runs if run.status == "done"]
     starts = [start(run) for run in done]
@@ -45,13 +45,13 @@ def render(
         "settings": settings(runs),
         "machines": sorted({_machine(machine) for run in runs for machine in run.machines}),
         "samples": [
-            {"arm": names[run.id], "run": run, "rows": [_sample(one) for one in run.samples]}
+            {"arm": names[run.id], "run": run, "rows": [_sample(kept) for kept in run.samples]}
             for run in shown_runs(findings.study)
         ],
         "troubled": [run for run in runs if run.status != "done"],
         "noted": [run for run in runs if run.notes],
         "trouble": findings.study.trouble,
-    }  # fmt: skip
+    }
     every = [picture for kinds in pictures.values() for picture in kinds.values()]
     return page("tokens.html", every, context, refresh, ("tokens.css", "tokens.js"))
 

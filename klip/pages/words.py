@@ -63,7 +63,7 @@ def difference(estimate: Estimate) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share.
+    """A share, in percent.
 
     >>> percent(0.7314), percent(None)
     ('73.1 %', '–')
@@ -121,7 +121,7 @@ FILTERS: Final[tuple[Callable[..., Any], ...]] = (
 
 
 def _bounded(e: Estimate) -> bool:
-    """Whether there is an interval: neither one pair has one, nor pairs that do not differ."""
+    """Whether there is an interval: a single pair has none, nor do pairs that do not differ."""
     return e.low is not None and e.low != e.high
 
 
@@ -138,8 +138,8 @@ def marks(
     """Where estimates and their intervals lie in their cells, in percent of the cell's width.
 
     Args:
-        estimates: those of one scale; None has no mark
-        scale: values at the left and right edge; what holds all of them unless given
+        estimates: estimates on one scale; None has no mark
+        scale: values at the left and right edge; unless given, the least and the largest
 
     """
     known = [e for e in estimates if e is not None]
@@ -149,12 +149,11 @@ def marks(
     def at(value: float) -> float:
         return round(min(max((value - least) / width, 0.0), 1.0) * 100, 2)
 
-    return [
-        None if e is None
-        else {"left": at(_low(e)), "width": round(at(_high(e)) - at(_low(e)), 2),
-              "middle": at(e.estimate)}
-        for e in estimates
-    ]  # fmt: skip
+    def mark(e: Estimate) -> dict[str, float]:
+        left, right = at(_low(e)), at(_high(e))
+        return {"left": left, "width": round(right - left, 2), "middle": at(e.estimate)}
+
+    return [None if e is None else mark(e) for e in estimates]
 
 
 def around_zero(estimates: Sequence[Estimate | None]) -> list[dict[str, float] | None]:

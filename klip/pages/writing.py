@@ -33,14 +33,14 @@ Say = Callable[[str], None]
 
 
 class Page(Protocol):
-    """Makes the HTML; with `refresh`, of a page that loads itself again after so many seconds."""
+    """Returns the HTML; with `refresh`, the page loads itself again after that many seconds."""
 
     def __call__(self, *, refresh: float | None = None) -> str: ...
 
 
 @dataclass(frozen=True)
 class Report:
-    """What can be written of a study; its statistics are computed, its parts not yet made."""
+    """What can be written of a study; its statistics are computed, its parts are not yet made."""
 
     page: Page
     tables: Callable[[], dict[str, str]]
@@ -66,7 +66,8 @@ def report_of(study: Study) -> Report:
         partial(report.render, findings, described),
         lambda: _tables(findings),
         lambda: (
-            {stem: as_matplotlib.drawn(one) for stem, one in described.items()} | _shapes(study)
+            {stem: as_matplotlib.drawn(picture) for stem, picture in described.items()}
+            | _shapes(study)
         ),
     )
 
@@ -91,7 +92,7 @@ def _shapes(study: Study) -> dict[str, Figure]:
 
 
 def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
-    """The page alone; whoever has it open finds the old one or the new."""
+    """Write the page alone, and return its path; a reader finds the old page or the new."""
     if path.is_dir():
         raise KlipError(f"{path} is a folder: give the name of a file, such as {path}/report.html")
     with disk(path):
@@ -101,7 +102,7 @@ def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
 
 
 def write_tables(whole: Report, folder: Path) -> list[Path]:
-    """The tables, in files of their own; the paths in the order written."""
+    """Write each table to a file of its own; return the paths in the order written."""
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
     texts = whole.tables()
@@ -111,7 +112,7 @@ def write_tables(whole: Report, folder: Path) -> list[Path]:
 
 
 def write_report(study: Study, page: Path, folder: Path | None) -> list[Path]:
-    """The page, and in a folder, if one is given, tables and figures."""
+    """Write the page, and tables and figures into `folder` if given; return all paths."""
     whole = report_of(study)
     written = [write_page(whole, page)]
     if folder is not None:
@@ -130,9 +131,9 @@ def watch(
     workers: int = 1,
     times: int | None = None,
 ) -> Study:
-    """Write the page whenever a run has changed, until all have ended; the study as it is then.
+    """Write the page whenever a run has changed, until all have ended; return the study then.
 
-    `known` collects what was read; `times` is how often to look at most.
+    `every` is the seconds between looks, `times` the most looks; `known` collects what was read.
     """
     before: object = None
     quiet = looks = 0

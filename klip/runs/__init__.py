@@ -1,6 +1,6 @@
 """A run on disk: its config, its metrics, its checkpoints, its lock.
 
-Knows theory, for the names of diagnostics; trainers write here, reports and policies are read here.
+Knows theory, for the names of diagnostics; trainers write runs, reports and policies read them.
 """
 
 from klip.runs.checkpoint import LONGEST_NAME, Checkpoint, Damaged, config_id

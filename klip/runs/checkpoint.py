@@ -122,7 +122,7 @@ def decode(data: bytes) -> Checkpoint:
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"it is not a safetensors file ({error})") from None
     try:
-        found = Checkpoint(
+        checkpoint = Checkpoint(
             config=known_config(about["config"]),
             iteration=_count(about["iteration"]),
             metrics=arrays.pop(_METRICS).tobytes(),
@@ -134,14 +134,14 @@ def decode(data: bytes) -> Checkpoint:
             machines=tuple({str(k): v for k, v in m.items()} for m in about["machines"]),
             history=tuple(str(line) for line in about["history"]),
         )
-        own = about["id"] == found.id
+        own = about["id"] == checkpoint.id
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"its description is incomplete ({type(error).__name__}: {error})") from None
-    if found.status not in STATUSES:
-        raise Damaged(f"its status is {found.status!r}, and can be {', '.join(STATUSES)}")
+    if checkpoint.status not in STATUSES:
+        raise Damaged(f"its status is {checkpoint.status!r}, and can be {', '.join(STATUSES)}")
     if not own:
         raise Damaged("its id is not that of its config")
-    return found
+    return checkpoint
 
 
 def read(path: Path) -> Checkpoint:
@@ -155,7 +155,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def _header(data: bytes) -> dict[str, Any]:
-    """What the file says about itself, after its checksum was found right."""
+    """What the file says about itself, once its checksum is found right."""
     if len(data) < 8:
         raise Damaged("it is empty or cut short")
     size = int.from_bytes(data[:8], "little")
@@ -194,10 +194,10 @@ def _inflate(data: bytes, most: int) -> Iterator[bytes]:
 
 
 def known_config(config: Any) -> dict[str, Any]:
-    """A config that says what every run's does: its task and its seed, and its shape if it has one.
+    """The config, checked to have a task, a seed, and perhaps a shape, as every run's does.
 
-    Task and shape are a line of printable text each. Raises `Damaged`, or the error of asking for
-    what is not there.
+    Task and shape are a line of printable text each. Raises `Damaged`, or a KeyError and the like
+    where a field is missing.
     """
     for name in ("task", "shape"):
         text = config[name] if name == "task" else config.get(name, "")

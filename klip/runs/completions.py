@@ -38,7 +38,7 @@ class Completion:
     def from_json(data: bytes) -> list[Completion]:
         """The completions that `to_json` kept."""
         try:
-            return [Completion.read(one) for one in json.loads(data)]
+            return [Completion.read(fields) for fields in json.loads(data)]
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise KlipError(f"its samples cannot be read ({error})") from None
 

@@ -24,7 +24,7 @@ class DiskTrouble(KlipError):
 
 
 def shown(text: str) -> str:
-    r"""A line of text that a terminal can be given: what is not printable is escaped.
+    r"""Text that is safe in a terminal: what is not printable is escaped.
 
     >>> shown("a\x1b[2J")
     'a\\x1b[2J'
@@ -37,14 +37,14 @@ def shown(text: str) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """A file's content; whatever else bears its name, such as a pipe, would be waited for."""
+    """A file's content; anything else of that name, such as a pipe, is refused: it may block."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file")
     return path.read_bytes()
 
 
 def no_link(path: str, flags: int) -> int:
-    """Opens a file that is to be written, and no link in its place that leads elsewhere."""
+    """Open a file to write it; a link in its place is not followed."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -80,7 +80,7 @@ def write_whole(path: Path, data: bytes, keep: Path | None = None) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder last, too."""
+    """Sync a folder, so that the names in it last too."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

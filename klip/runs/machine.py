@@ -14,7 +14,7 @@ ALWAYS = ("klip", "numpy")
 
 @functools.cache
 def this_machine(libraries: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Versions of these packages, of those that every run uses, and the processor.
+    """Versions of `libraries` and of the packages that every run uses, and the processor.
 
     The processor is named with its instruction sets, since compiled code depends on them.
     """
@@ -42,7 +42,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}".strip()
-    facts = dict(_fact(line) for line in lines if ":" in line)  # of the last core, as of all
+    facts = dict(_fact(line) for line in lines if ":" in line)  # the last core's, like all
     name = facts.get("model name", platform.machine())
     features = " ".join(sorted((facts.get("flags") or facts.get("Features") or "").split()))
     return f"{name} [{hashlib.sha256(features.encode()).hexdigest()[:8]}]"

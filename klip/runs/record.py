@@ -25,7 +25,7 @@ _FOLDER = re.compile(r"seed-\d+-([0-9a-f]{10})")
 
 @dataclass(frozen=True)
 class Record:
-    """One run on disk. What is damaged is never believed: it is said in `notes`."""
+    """One run on disk. Damaged files are never believed; `notes` name them."""
 
     path: Path
     config: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Record:
     iteration: int
     """iterations that are safe in a checkpoint"""
     rows: Sequence[Mapping[str, Any]]
-    """metrics, an iteration each; while it is trained, also those since the checkpoint"""
+    """a row of metrics per iteration; while it is trained, also those since the checkpoint"""
     arrays: Mapping[str, NDArray[Any]]
     """of the newest checkpoint: parameters, optimiser, statistics, environments"""
     machines: Sequence[Mapping[str, Any]]
@@ -46,7 +46,7 @@ class Record:
 
     @property
     def final_return(self) -> float | None:
-        """In the paper's definition; of what there is so far."""
+        """The final return in the paper's definition, from the rows so far."""
         return final_return(self.rows)
 
     def digest(self) -> str:
@@ -74,12 +74,12 @@ def run_paths(folder: Path) -> list[Path]:
 
 
 def read_run(path: Path) -> Record:
-    """All that a run's folder says and that can be believed."""
+    """The run in a folder, from those of its files that are whole."""
     named = _FOLDER.fullmatch(path.resolve().name)
     if named is None or not path.is_dir():
         raise KlipError(f"{path} is not the folder of a run: those end in seed-<n>-<id>")
     notes: list[str] = []
-    live = is_locked(path)  # first: what ends meanwhile has ended, and did not stop
+    live = is_locked(path)  # asked first: a run that ends meanwhile did not stop
     point = _newest(path, named[1], notes)
     if point is None:
         config = _read_config(path, named[1])
@@ -107,10 +107,10 @@ def read_run(path: Path) -> Record:
 
 
 def final_return(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The paper's: the mean over the iterations in the last tenth of the steps.
+    """The paper's final return: the mean over the iterations in the last tenth of the steps.
 
-    Those whose step is at or above the 0.9 quantile of all steps; an iteration in which no
-    episode ended has no return and does not count.
+    Their step is at or above the 0.9 quantile of all steps. An iteration in which no episode
+    ended has no return and does not count.
     """
     if not rows:
         return None
@@ -152,7 +152,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _parse(text: bytes, notes: list[str]) -> list[dict[str, Any]]:
-    """Rows up to the first line that is not one: the last may be half written."""
+    """The rows before the first line that is none: the last line may be half written."""
     rows = []
     lines = text.split(b"\n")
     for number, line in enumerate(lines[:-1], 1):

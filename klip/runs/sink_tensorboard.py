@@ -1,6 +1,6 @@
-"""TensorBoard: an event file a run, a pure function of the run.
+"""TensorBoard: one event file per run, a pure function of the run.
 
-Written with TensorBoard's own records and messages; neither TensorFlow nor PyTorch is needed.
+It is written with TensorBoard's own records and messages; neither TensorFlow nor PyTorch is needed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def write(record: Record, out: Path) -> Synced:
         number = 1 + max(old, default=0)
         file, size, had = folder / f"events.out.tfevents.{number:010d}.klip", 0, 0
     elif (sent.rows, sent.status) == (len(record.rows), status):
-        return _said(record, 0, "unchanged", folder, notes)
+        return _synced(record, 0, "unchanged", folder, notes)
     else:
         file, size, had = folder / sent.output, sent.output_size, sent.rows
     events = [] if had else _beginning(record)
@@ -78,11 +78,11 @@ def write(record: Record, out: Path) -> Synced:
         if path != file:
             _retire(path, last=path == old[max(old)])
     outcome = "added" if had or not (reason or old) else "written anew"
-    return _said(record, len(record.rows) - had, outcome, folder, [*notes, reason])
+    return _synced(record, len(record.rows) - had, outcome, folder, [*notes, reason])
 
 
 def _why_anew(folder: Path, record: Record, sent: Sent | None, status: str) -> str:
-    """What else than more rows has happened, in words; nothing: an empty text."""
+    """Why all is to be written anew, in words; empty where rows were only added."""
     if sent is None:
         return ""
     file = folder / sent.output
@@ -97,15 +97,15 @@ def _why_anew(folder: Path, record: Record, sent: Sent | None, status: str) -> s
     return ""
 
 
-def _said(record: Record, new: int, outcome: str, folder: Path, notes: Sequence[str]) -> Synced:
-    rows, said = len(record.rows), tuple(filter(None, notes))
-    return Synced(record.path, record.id, record.status, rows, new, outcome, folder, said)
+def _synced(record: Record, new: int, outcome: str, folder: Path, notes: Sequence[str]) -> Synced:
+    rows, remarks = len(record.rows), tuple(filter(None, notes))
+    return Synced(record.path, record.id, record.status, rows, new, outcome, folder, remarks)
 
 
 def _own_files(folder: Path) -> dict[int, Path]:
     """Event files that were written here, by their number; others are not touched."""
-    found = ((_OWN.fullmatch(path.name), path) for path in folder.glob("events.*"))
-    return {int(own[1]): path for own, path in found if own}
+    matches = ((_OWN.fullmatch(path.name), path) for path in folder.glob("events.*"))
+    return {int(own[1]): path for own, path in matches if own}
 
 
 def _retire(path: Path, *, last: bool) -> None:
@@ -118,7 +118,7 @@ def _retire(path: Path, *, last: bool) -> None:
 
 
 def _append(file: Path, size: int, data: bytes) -> int:
-    """Add to a file of this size; if that fails it is as it was."""
+    """Add to a file of this size, and return the new size; if that fails, the file is as it was."""
     with disk(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -146,7 +146,7 @@ def _encode(events: Sequence[Any]) -> bytes:
 
 
 def _event(row: Mapping[str, Any]) -> Any:
-    """A row; rows know no time of day, so their number stands for it."""
+    """The event of a row; rows have no time of day, so their number stands for it."""
     values = [Summary.Value(tag=tag, simple_value=v) for tag, v in scalars(row).items()]
     return Event(
         wall_time=float(row["iteration"]), step=step_of(row), summary=Summary(value=values)
@@ -174,7 +174,7 @@ def _beginning(record: Record) -> list[Any]:
 
 
 def _end(record: Record) -> list[Any]:
-    """How it ended, and on what it was trained."""
+    """How the run ended, and on which machines it was trained."""
     last = record.rows[-1]
     when = {"wall_time": float(last["iteration"]), "step": step_of(last)}
     done = api_pb2.STATUS_SUCCESS if record.status == "done" else api_pb2.STATUS_FAILURE
@@ -196,7 +196,7 @@ def _hparams(tag: str, about: Any) -> Any:
 
 
 def _table(facts: Mapping[str, Any]) -> str:
-    """Markdown, in which no value can be more than text."""
+    """A Markdown table, in which every value is plain text."""
     lines = ["| | |", "|---|---|"]
     for name, value in facts.items():
         text = value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
-"""Weights & Biases: offline unless asked for; then nothing leaves this machine.
+"""Weights & Biases: offline, where nothing leaves this machine, unless asked otherwise.
 
 Offline, a run is one folder `wandb/offline-run-<time>-<id>`, made aside, read back and put in
-place, so it is whole or not there. Online, rows that are new go to the run of the same id.
+place, so it is whole or not there. Online, new rows go to the run of the same id.
 """
 
 from __future__ import annotations
@@ -84,34 +84,34 @@ def write_offline(record: Record, out: Path) -> Synced:
     reason = _why_anew(old, record, sent)
     now = (len(record.rows), record.status)
     if sent is not None and not reason and (sent.rows, sent.status) == now:
-        return _said(record, 0, "unchanged", old[-1], [])
+        return _synced(record, 0, "unchanged", old[-1], [])
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".part-{record.id}-", dir=base))
     try:
         run = _init(record, aside, mode="offline")
         _log(run, record, record.rows)
-        made = next((aside / "wandb").glob(f"offline-run-*-{record.id}"), aside)
-        file = made / f"run-{record.id}.wandb"
+        run_folder = next((aside / "wandb").glob(f"offline-run-*-{record.id}"), aside)
+        file = run_folder / f"run-{record.id}.wandb"
         if not _arrived(file, len(record.rows)):  # W&B says nothing when the disk is full
             raise DiskTrouble(
                 f"cannot write {base}: W&B did not keep all rows of {record.path}; see whether the "
                 "disk is full, or give another folder with --to-dir"
             )
         for part in ("tmp", "logs"):
-            shutil.rmtree(made / part, ignore_errors=True)
+            shutil.rmtree(run_folder / part, ignore_errors=True)
         status = Sent.of(record.rows, record.status, file.name, file.stat().st_size)
-        write_state(made / STATE, status)
-        place = base / made.name
+        write_state(run_folder / STATE, status)
+        place = base / run_folder.name
         with disk(base):
             for path in old:
                 shutil.rmtree(path)
-            os.replace(made, place)
+            os.replace(run_folder, place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     had = sent.rows if sent is not None and not reason else 0
     outcome = "written anew" if old and (sent is None or reason) else "added"
-    return _said(record, len(record.rows) - had, outcome, place, [*notes, reason])
+    return _synced(record, len(record.rows) - had, outcome, place, [*notes, reason])
 
 
 def write_online(record: Record, out: Path) -> Synced:
@@ -123,15 +123,15 @@ def write_online(record: Record, out: Path) -> Synced:
     count = len(record.rows)
     if sent is not None and count < sent.rows:
         notes.append(f"W&B has {sent.rows} rows of it; more are sent once it has gone beyond that")
-        return _said(record, 0, "unchanged", None, notes)
+        return _synced(record, 0, "unchanged", None, notes)
     if sent is not None and not sent.begins(record.rows):
         notes.append(
             f"its first rows are not those that were sent, and W&B takes none back: delete run "
             f"{record.id} there, remove {state}, then sync again"
         )
-        return _said(record, 0, "left out", None, notes)
+        return _synced(record, 0, "left out", None, notes)
     if sent is not None and (sent.rows, sent.status) == (count, record.status):
-        return _said(record, 0, "unchanged", None, notes)
+        return _synced(record, 0, "unchanged", None, notes)
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="klip-wandb-") as scratch:
@@ -141,11 +141,11 @@ def write_online(record: Record, out: Path) -> Synced:
         new = [row for row in fresh if step_of(row) >= known]
         _log(run, record, new)
     write_state(state, Sent.of(record.rows, record.status, record.id, 0))
-    return _said(record, len(new), "added", None, notes)
+    return _synced(record, len(new), "added", None, notes)
 
 
 def _arrived(file: Path, rows: int) -> bool:
-    """Wait for W&B's process to write all: it is not done when it says so."""
+    """Whether all rows are in the file; waits, since W&B writes on after it says it is done."""
     size, since = -1, time.monotonic()
     while rows_in(file) != rows:
         now = file.stat().st_size if file.exists() else 0
@@ -220,7 +220,7 @@ def _init(record: Record, folder: Path, *, mode: str, resume: str | None = None)
 
 
 def _log(run: Any, record: Record, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows, the summary, and the end."""
+    """Log rows and the summary, and finish the run."""
     for row in rows:
         run.log(scalars(row), step=step_of(row))
     about = {"status": record.status, "reason": record.reason, "iteration": record.iteration}
@@ -229,7 +229,7 @@ def _log(run: Any, record: Record, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _why_anew(old: Sequence[Path], record: Record, sent: Sent | None) -> str:
-    """What else than more rows has happened, in words; nothing: an empty text."""
+    """Why all is to be written anew, in words; empty where rows were only added."""
     if sent is None:
         return ""
     file = old[-1] / f"run-{record.id}.wandb"
@@ -242,11 +242,11 @@ def _why_anew(old: Sequence[Path], record: Record, sent: Sent | None) -> str:
     return ""
 
 
-def _said(
+def _synced(
     record: Record, new: int, outcome: str, place: Path | None, notes: Sequence[str]
 ) -> Synced:
-    rows, said = len(record.rows), tuple(filter(None, notes))
-    return Synced(record.path, record.id, record.status, rows, new, outcome, place, said)
+    rows, remarks = len(record.rows), tuple(filter(None, notes))
+    return Synced(record.path, record.id, record.status, rows, new, outcome, place, remarks)
 
 
 def _wandb() -> Any:

@@ -1,8 +1,8 @@
 """Runs for TensorBoard and W&B, read from their folders: while they are trained, or afterwards.
 
-The metrics file stays the truth. What a sink has of it is written down beside the sink's own
-output in `.sync.json`, so that rows are added once, and all is written anew where the metrics are
-no longer those that were sent. The sinks themselves are in `sink_tensorboard` and `sink_wandb`.
+The metrics file stays the truth. `.sync.json`, beside a sink's output, says which rows the sink
+has, so that rows are added once; where the metrics are no longer those that were sent, all is
+written anew. The sinks themselves are in `sink_tensorboard` and `sink_wandb`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SINKS = ("tensorboard", "wandb")
 ENDED = ("done", "diverged", "failed")
 STATE = ".sync.json"
 QUIET_LOOKS = 3
-"""looks in a row at which nobody trains, after which there is nothing left to follow"""
+"""following ends after this many looks in a row at which nobody trains"""
 _GROUPS = {
     "return": "return|length|episode",
     "partition": "inside|kill|pass|changed_class",
@@ -51,16 +51,16 @@ class Sent:
     size: int
     """bytes of those rows in the metrics file"""
     sha256: str
-    """of those bytes"""
+    """digest of those bytes"""
     status: str
-    """the run's, as far as the sink was told"""
+    """the run's status when it was last sent"""
     output: str
     """the sink's file"""
     output_size: int
 
     @staticmethod
     def of(rows: Sequence[Mapping[str, Any]], status: str, output: str, output_size: int) -> Sent:
-        """What there is after these rows were sent."""
+        """What a sink has after these rows were sent."""
         text = _text(rows)
         digest = hashlib.sha256(text).hexdigest()
         return Sent(len(rows), len(text), digest, status, output, output_size)
@@ -79,9 +79,9 @@ class Synced:
     id: str
     status: str
     rows: int
-    """that the sink has now"""
+    """rows that the sink has now"""
     new: int
-    """that it did not have before"""
+    """rows that it did not have before"""
     outcome: str
     """added, unchanged, written anew, no rows, left out, or cannot be read"""
     output: Path | None
@@ -96,22 +96,22 @@ class Sink:
     pause: float = 0.0
     """seconds between two writes of a run that is being trained"""
     folder: str = ""
-    """of its output, beside that of the runs; empty where the sink makes one itself"""
+    """name of its output folder, beside the runs'; empty where the sink makes one itself"""
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a row by their tags, `group/name`; what is None is not there.
+    """The numbers of a row by their tags, `group/name`; None is left out.
 
     >>> scalars({"step": 64, "kl": 0.5, "return_mean": None, "controller.beta": 2.0})
     {'kl/kl': 0.5, 'controller/beta': 2.0}
     >>> scalars({"epoch.kill": [0.0, 0.25]})
     {'epoch/kill_01': 0.0, 'epoch/kill_02': 0.25}
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in row.items():
         if name != "step":
-            _spread(found, _tag(name), value)
-    return found
+            _spread(numbers, _tag(name), value)
+    return numbers
 
 
 def step_of(row: Mapping[str, Any]) -> int:
@@ -123,16 +123,16 @@ def step_of(row: Mapping[str, Any]) -> int:
 
 
 def read_state(path: Path) -> tuple[Sent | None, list[str]]:
-    """What a sink has of a run, if that is known; a damaged file is said."""
+    """What a sink has of a run, None if that is not known; and a note if the file is damaged."""
     try:
         data = json.loads(path.read_bytes())
         if data.pop("format") != _FORMAT:
             raise ValueError(path)
-        found = Sent(**data)
+        sent = Sent(**data)
         kinds = {"int": int, "str": str}  # a field's type is text here
         if any(type(data[f.name]) is not kinds[str(f.type)] for f in dataclasses.fields(Sent)):
             raise ValueError(path)
-        return found, []
+        return sent, []
     except FileNotFoundError:
         return None, []
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -167,7 +167,7 @@ def _module(to: str) -> Any:
 
 
 def missing(extra: str, error: ImportError) -> KlipError:
-    """What to say where an extra is not installed."""
+    """The error for an extra that is not installed."""
     return KlipError(f'--to {extra} needs `pip install "klip[{extra}]"` ({error})')
 
 
@@ -178,12 +178,12 @@ def sync(
     follow: bool = False,
     online: bool = False,
 ) -> list[Synced]:
-    """Bring TensorBoard or W&B up to date with runs; what became of each run.
+    """Bring TensorBoard or W&B up to date with runs; return what became of each run.
 
     Args:
-        path: a run, or a folder: every run below it
+        path: a run, or a folder with runs below it
         to: tensorboard or wandb, each an extra of Klip
-        to_dir: folder to write to; a folder beside the runs' unless given
+        to_dir: folder to write to; one beside the runs' folder unless given
         follow: go on until nobody trains these runs any more, or until Ctrl-C
         online: send to the W&B account of this machine, instead of keeping it in files
 
@@ -208,7 +208,7 @@ def followed(
     every: float = 3.0,
 ) -> Iterator[Synced]:
     """Sync what changes, until nobody trains any more or an interrupt; runs may appear later."""
-    seen: dict[Path, Any] = {}
+    synced: dict[Path, Any] = {}
     written: dict[Path, float] = {}
     taken: dict[str, Path] = {}
     quiet, began = 0, time.monotonic()
@@ -221,21 +221,21 @@ def followed(
             try:
                 for run in paths:
                     rested = time.monotonic() - written.get(run, began) >= sink.pause
-                    if seen.get(run) == marks[run] or (run in trained and not rested):
+                    if synced.get(run) == marks[run] or (run in trained and not rested):
                         continue
                     yield _sync_one(sink, run, folder, taken)
-                    seen[run], written[run] = marks[run], time.monotonic()
+                    synced[run], written[run] = marks[run], time.monotonic()
                 if quiet < QUIET_LOOKS:
                     time.sleep(every)
             except KeyboardInterrupt:
                 quiet = QUIET_LOOKS
                 for run in paths:
-                    if seen.get(run) != _mark(run):
+                    if synced.get(run) != _mark(run):
                         yield _sync_one(sink, run, folder, taken)
 
 
 def _sync_one(sink: Sink, path: Path, folder: Path | None, taken: dict[str, Path]) -> Synced:
-    """One run; what is wrong with it is no reason to leave its neighbours."""
+    """Sync one run; damage to it does not stop its neighbours."""
     id = path.resolve().name.rsplit("-", 1)[-1]
     first = taken.setdefault(id, path)
     if first != path:
@@ -256,7 +256,7 @@ def _sync_one(sink: Sink, path: Path, folder: Path | None, taken: dict[str, Path
 
 
 def default_folder(record: Record, sink: Sink) -> Path:
-    """Next to the folder of the runs."""
+    """The sink's folder, next to that of the runs."""
     path = record.path.resolve()
     usual = path.parts[-3] == slug(str(record.config["task"])) if len(path.parents) > 3 else False
     beside = path.parents[3] if usual else path.parent
@@ -271,14 +271,14 @@ def title(record: Record) -> str:
 
 def _mark(path: Path) -> tuple[bool, tuple[Any, ...]]:
     """Whether a run is being trained, and what changes whenever its files do."""
-    found = []
+    stamps = []
     for name in (METRICS, NEWEST):
         try:
             about = (path / name).stat()
-            found.append((about.st_mtime_ns, about.st_size, about.st_ino))
+            stamps.append((about.st_mtime_ns, about.st_size, about.st_ino))
         except OSError:
-            found.append((0, 0, 0))
-    return is_locked(path), tuple(found)
+            stamps.append((0, 0, 0))
+    return is_locked(path), tuple(stamps)
 
 
 def _tag(name: str) -> str:
@@ -289,16 +289,16 @@ def _tag(name: str) -> str:
     return f"{next(named, 'update')}/{name}"
 
 
-def _spread(found: dict[str, float], tag: str, value: Any) -> None:
-    """A number under its tag, a list as a number for each quantile or place."""
+def _spread(numbers: dict[str, float], tag: str, value: Any) -> None:
+    """Add a number under its tag, or those of a list, each under its quantile or place."""
     if isinstance(value, list):
         quantiles = tag.startswith("beta/") and len(value) == len(QUANTILE_LABELS)
         for place, part in enumerate(value):
             label = QUANTILE_LABELS[place] if quantiles else f"{place + 1:02d}"
-            _spread(found, f"{tag}_{label}", part)
+            _spread(numbers, f"{tag}_{label}", part)
     elif isinstance(value, int | float):
         try:
-            found[tag] = float(value)
+            numbers[tag] = float(value)
         except OverflowError:  # a whole number of hundreds of digits: not one of Klip's
             return
 

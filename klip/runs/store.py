@@ -1,7 +1,7 @@
 """The folder of one run while it is trained: `<out>/<task>/<shape>/seed-<n>-<id>/`.
 
 config.json              what the run is a function of
-metrics.jsonl            a row an iteration
+metrics.jsonl            one row per iteration
 checkpoint.safetensors   all of the run so far; `previous.safetensors` is the one before
 status.json              how it stands, for people and scripts; Klip itself trusts checkpoints
 lock                     held by whoever trains it
@@ -80,11 +80,11 @@ class RunFolder:
     # -- while it trains ----------------------------------------------------------------------
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """One more line of metrics."""
+        """Write one more line of metrics."""
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         left = line
         with disk(self.path / METRICS):
-            while left:  # a disk that is nearly full takes a part, and says so only then
+            while left:  # a disk that is nearly full writes a part, and fails after that
                 left = left[self._metrics.write(left) :]
         self._take_in(line)
 
@@ -95,14 +95,14 @@ class RunFolder:
         status: str = "running",
         reason: str = "",
     ) -> None:
-        """Make all up to here last; the checkpoint before it is kept, too."""
-        made = Checkpoint(
+        """Save all up to here in a checkpoint; the one before it is kept too."""
+        checkpoint = Checkpoint(
             self.config, iteration, arrays, self._deflate.so_far(), self._size,
             self._sha256.hexdigest(), status, reason, self.machines, self.history,
         )  # fmt: skip
-        write_whole(self.path / NEWEST, encode(made), keep=self.path / PREVIOUS)
-        self.checkpoint = made
-        self._write_status(made)
+        write_whole(self.path / NEWEST, encode(checkpoint), keep=self.path / PREVIOUS)
+        self.checkpoint = checkpoint
+        self._write_status(checkpoint)
 
     def close(self) -> None:
         """Let go of the run."""
@@ -120,14 +120,14 @@ class RunFolder:
                 continue
             met = True
             try:
-                found = read_own(path, config_id(self.config))
+                checkpoint = read_own(path, config_id(self.config))
             except Damaged as error:
                 self.notes.append(f"{error}; it was set aside as {self._set_aside(path)}")
                 continue
-            self.notes += self._set_aside_earlier(found.history)
+            self.notes += self._set_aside_earlier(checkpoint.history)
             if self.notes:
-                self.notes.append(f"it goes on from {name}, iteration {found.iteration}")
-            return found
+                self.notes.append(f"it goes on from {name}, iteration {checkpoint.iteration}")
+            return checkpoint
         if met and not start_over:
             raise Damaged(
                 f"{self.path} has no checkpoint that can be used: {'; '.join(self.notes)}; "
@@ -146,10 +146,10 @@ class RunFolder:
         return None
 
     def _set_aside_earlier(self, history: Sequence[str]) -> list[str]:
-        """What was set aside by somebody who then could not save that it was."""
-        told = " ".join((*history, *self.notes))
+        """Notes on files that were set aside earlier and that no history names."""
+        named = " ".join((*history, *self.notes))
         names = sorted(path.name for path in self.path.glob("*.damaged-*"))
-        return [f"{name} was set aside earlier" for name in names if name not in told]
+        return [f"{name} was set aside earlier" for name in names if name not in named]
 
     def _set_aside(self, path: Path) -> str:
         free = (f"{path.name}.damaged-{k}" for k in itertools.count(1))
@@ -161,7 +161,7 @@ class RunFolder:
     def _going_on(
         self, accept_changes: bool
     ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-        """On which machines the run was trained, and its history; this machine included."""
+        """The machines that the run was trained on, with this one, and its history."""
         now = self._machine
         if self.checkpoint is None:
             return ({"since": 0, **now},), tuple(self.notes)
@@ -187,7 +187,7 @@ class RunFolder:
         return self.checkpoint is not None and self.checkpoint.status in ("done", "diverged")
 
     def _write_config(self) -> None:
-        """Its config, unless it is there; its content is known, so damage is simply undone."""
+        """Write config.json unless it is there; its content is known, so damage is undone."""
         path, data = self.path / "config.json", _json(self.config)
         with disk(path):
             there = read_file(path) if path.exists() else None
@@ -198,7 +198,7 @@ class RunFolder:
             self._note("config.json was damaged, and was written anew")
 
     def _open_metrics(self) -> Any:
-        """The metrics cut back to the checkpoint, or restored from it."""
+        """The open metrics file, cut back to the checkpoint or restored from it."""
         path, point = self.path / METRICS, self.checkpoint
         with disk(path):
             text = read_file(path) if path.exists() else b""
@@ -239,14 +239,14 @@ class RunFolder:
 
 
 class Deflate:
-    """Compresses as text comes, and can show what it has at any time without being disturbed."""
+    """Compresses text as it comes; what it has so far can be asked for at any time."""
 
     def __init__(self) -> None:
         self._stream = zlib.compressobj(1)
         self._ready: list[bytes] = []
 
     def add(self, text: bytes) -> None:
-        """Take in more."""
+        """Take in more text."""
         self._ready.append(self._stream.compress(text))
 
     def so_far(self) -> bytes:
@@ -261,11 +261,11 @@ def lost(path: Path) -> bool:
 
 def read_own(path: Path, id: str) -> Checkpoint:
     """The checkpoint in a file, if it is whole and of the run with this id."""
-    found = read(path)
-    if found.id != id:
-        raise Damaged(f"{path} cannot be used: it is of run {found.id}, not of {id}")
-    found.metrics_text()
-    return found
+    checkpoint = read(path)
+    if checkpoint.id != id:
+        raise Damaged(f"{path} cannot be used: it is of run {checkpoint.id}, not of {id}")
+    checkpoint.metrics_text()
+    return checkpoint
 
 
 def _json(data: Mapping[str, Any]) -> bytes:

@@ -3,9 +3,10 @@
     (x - zero) / (one - zero)    zero: the task's mean return at first
                                  one:  PPO-Clip's mean final return on it
 
-The pool is a table without holes: tasks that have all its shapes, with equal settings, at as many
-seeds. Its choice does not depend on any score, and what is left out is named. A run that diverged
-counts at its task's lowest score, 0 or less: without it a shape that fails often would look good.
+The pool is a table without holes: tasks that have all its shapes, with equal settings and equally
+many seeds. Its choice does not depend on any score, and what is left out is named. A run that
+diverged counts at its task's lowest score, 0 or less: without it, a shape that fails often would
+look good.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Across:
 
     @property
     def seeds(self) -> int:
-        """Of each shape on each task."""
+        """The number of seeds of each shape on each task."""
         return self.shapes[0].scores.n
 
     @property
@@ -99,7 +100,7 @@ class _Side:
     one: float
 
     def seeds(self, keys: Sequence[Key]) -> list[int]:
-        """Those at which all of these shapes have ended."""
+        """The seeds at which all of these shapes have ended."""
         if not all(key in self.members for key in keys):
             return []
         return sorted(set.intersection(*(set(self.members[key].scores) for key in keys)))
@@ -149,7 +150,7 @@ def thresholds(scores: Sequence[Scores]) -> Floats:
 
 
 def records(pool: Across) -> list[dict[str, Any]]:
-    """One flat record a number: a task's 0 and 1, a shape's estimates, its profile at each tau."""
+    """One flat record per number: a task's 0 and 1, a shape's estimates, its profile by tau."""
     numbers = []
     for part in pool.tasks:
         for name, value in (("zero", part.zero), ("one", part.one)):
@@ -265,7 +266,7 @@ def _task(side: _Side, keys: Sequence[Key], count: int) -> PooledTask:
 def _scores(
     keys: Sequence[Key], sides: Sequence[_Side], tasks: Sequence[PooledTask]
 ) -> dict[Key, Scores]:
-    """Normalised, tasks stacked by their names, diverged runs at the lowest score."""
+    """Normalised scores by shape, tasks stacked, diverged runs at the lowest score."""
     by_key: dict[Key, dict[str, Scores]] = {key: {} for key in keys}
     for side, part in zip(sides, tasks, strict=True):
         of = {k: [side.members[k].scores[seed] for seed in part.seeds] for k in keys}

@@ -3,7 +3,7 @@
     Study ── find_arms ──> TokenFindings ──> page, table, figures
 
 A token run is known by its config, which names the arm it belongs to and that arm's group. The
-first arm of a group is what the others are compared with, seed by seed.
+other arms of a group are compared with its first arm, seed by seed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Arm:
 
     @property
     def ended(self) -> tuple[Run, ...]:
-        """Those that are done."""
+        """The runs that are done."""
         return tuple(run for run in self.runs if run.status == "done")
 
     def scores(self, score: Score) -> dict[int, float | None]:
@@ -127,7 +127,7 @@ def shown_runs(study: Study) -> list[Run]:
 
 
 def difference(first: Arm, second: Arm, score: Score = final) -> Estimate | None:
-    """The first minus the second over the seeds of both, with a 95 % interval of Student's."""
+    """The first minus the second over the seeds of both, with a 95 % Student interval."""
     x, y = first.scores(score), second.scores(score)
     both = [s for s in x.keys() & y.keys() if x[s] is not None and y[s] is not None]
     if not both or any(np.isnan([x[s] or 0.0, y[s] or 0.0]).any() for s in both):
@@ -137,7 +137,7 @@ def difference(first: Arm, second: Arm, score: Score = final) -> Estimate | None
 
 @dataclass(frozen=True, eq=False)
 class ArmFindings:
-    """What is said of one arm; None where no run has a value."""
+    """What the runs of one arm show; None where no run has a value."""
 
     arm: Arm
     start: Estimate | None
@@ -149,7 +149,7 @@ class ArmFindings:
     difference: Estimate | None
     """Final accuracy minus that of the group's first arm."""
     early: Estimate | None
-    """The same of the accuracy over training."""
+    """The same for the accuracy over training."""
 
     def share(self, part: str) -> float | None:
         """The estimate of one of the parts alone."""
@@ -159,7 +159,7 @@ class ArmFindings:
 
 @dataclass(frozen=True, eq=False)
 class MatchedPair:
-    """Two arms of which the plan asks for a comparison besides that with the first."""
+    """Two arms that the plan compares, besides comparing each with the first."""
 
     arm: Arm
     other: Arm
@@ -180,7 +180,7 @@ class GroupFindings:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The first is what the others are compared with."""
+        """Its arms; the others are compared with the first."""
         return tuple(row.arm for row in self.rows)
 
 
@@ -193,7 +193,7 @@ class TokenFindings:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """Of all groups."""
+        """The arms of all groups."""
         return tuple(arm for group in self.groups for arm in group.arms)
 
 
@@ -252,7 +252,7 @@ def mean_over_rows(values: Column) -> Column:
 
 
 def records(findings: TokenFindings) -> list[dict[str, Any]]:
-    """One flat record an arm, for CSV."""
+    """One flat record per arm, for CSV."""
     rows = []
     for row in (row for group in findings.groups for row in group.rows):
         arm = row.arm

@@ -26,7 +26,7 @@ TIE = 1e-12  # of the largest score: a resample that permutes the sample sums in
 
 
 def check_level(level: float) -> None:
-    """A level is a probability, not a percentage."""
+    """Raise unless `level` is a probability; a percentage is none."""
     if not 0 < level < 1:
         raise KlipError(f"level is {level:g}; give a probability such as 0.95")
 
@@ -35,7 +35,7 @@ def draws(shape: tuple[int, ...], resamples: int, seed: int, stream: int = 0) ->
     """index[b, t, i] ~ U{0, ..., runs - 1}: which run stands at place i of task t in resample b.
 
     Runs are drawn within their task (that is the stratification): tasks are fixed, seeds are not.
-    Counter-based (Philox), so `(seed, stream)` says all there is to say.
+    Counter-based (Philox), so `(seed, stream)` decides every draw.
 
     >>> draws((2, 3), resamples=1000, seed=0).shape  # of scores [2 tasks, 3 runs]
     (1000, 2, 3)
@@ -108,7 +108,7 @@ def replicate_improvement(wins: Floats, first: Indices, second: Indices) -> Floa
 
 
 def _quantile(ordered: Floats, q: Floats) -> Floats:
-    """The q-quantile of each row, a q a row, linear between order statistics."""
+    """The q-quantile of each row, one q per row, linear between order statistics."""
     place = np.clip(q, 0, 1) * (ordered.shape[-1] - 1)
     below = np.floor(place).astype(np.int64)
     above = np.minimum(below + 1, ordered.shape[-1] - 1)

@@ -98,7 +98,7 @@ def _verdict(runs: Mapping[str, Run]) -> tuple[Verdict, str]:
 
 
 def _difference(first: str, a: Run, second: str, b: Run) -> str:
-    """In words, or nothing: of two ended runs the whole, of others the iterations of both."""
+    """How two runs differ, in words, or nothing; open runs are compared where both have rows."""
     common = min(a.rows, b.rows)
     for i, names in _parting(a, b, common):
         values = [f"{name} {_value(a, name, i)} against {_value(b, name, i)}" for name in names[:2]]

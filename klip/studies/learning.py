@@ -1,6 +1,6 @@
 """A metric over training, mean and deviation over seeds: what every curve of a report draws.
 
-    y_k = mean of the x_j that there are, |j - k| <= h,    2 h + 1 iterations: a share of training
+    y_k = mean of the x_j that exist, |j - k| <= h,    2 h + 1 iterations: a share of training
 
 A curve may be smoothed by this running mean, run by run, before seeds are averaged. Nothing is
 filled forward: a seed without a value (no episode ended, or the run is not that far) is not
@@ -18,7 +18,7 @@ import numpy as np
 from klip.studies.study import Column, Run
 
 MOST_POINTS: Final = 500
-"""A line with more points has more of them than a screen has pixels for it."""
+"""The most points of a line: a screen has no pixels for more."""
 SMOOTHING: Final = 0.05
 """The share of training over which learning curves are averaged."""
 
@@ -90,7 +90,7 @@ def window(iterations: int, share: float = SMOOTHING) -> int:
 
 
 def running_mean(values: Column, width: int) -> Column:
-    """The mean of the `width` values around each, of those that are there; NaN where none is.
+    """The mean over the `width` places around each that have a value; NaN where none has.
 
     >>> running_mean(np.array([0.0, 3.0, np.nan, 5.0]), 3)
     array([1.5, 1.5, 4. , 5. ])

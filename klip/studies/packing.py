@@ -1,11 +1,11 @@
 """A study in a few small files: `runs.json`, and the metrics of each task as Parquet.
 
     runs.json           all that is known of each run but its metrics; the files, with their sha256
-    Hopper-v4.parquet   a row an iteration; `run` is the run's place in the list; float64, exact
+    Hopper-v4.parquet   a row per iteration; `run` is the run's place in the list; float64, exact
     samples.json        of a token experiment: the completions that its page shows
 
-What can be made from the runs' folders can be made from this, to the same bytes; only the
-checkpoints are not in it.
+A report made from it has the same bytes as one made from the runs' folders; only the checkpoints
+are not in it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_packed(folder: Path) -> bool:
 
 
 def pack(study: Study, folder: Path) -> Packed:
-    """Write a study; a packed study that is there is replaced."""
+    """Write a study; it replaces a packed study that is there."""
     if folder.is_dir() and any(folder.iterdir()) and not is_packed(folder):
         raise KlipError(f"{folder} is not empty and not a packed study: choose another folder")
     with disk(folder):
@@ -92,7 +92,7 @@ def unpack(folder: Path) -> Study:
         metrics: dict[int, dict[str, Column]] = {}
         for name, sha256 in index["files"].items():
             metrics |= _columns(_checked(folder, name, sha256))
-        runs = [_run(one, metrics.get(i, {})) for i, one in enumerate(index["runs"])]
+        runs = [_run(entry, metrics.get(i, {})) for i, entry in enumerate(index["runs"])]
         study = Study(ordered(runs), tuple(map(str, index["trouble"])))
         if is_tokens(study):
             samples = _read_samples(folder)
@@ -132,7 +132,7 @@ def _file_name(task: str, taken: dict[str, str]) -> str:
 
 
 def _parquet(runs: list[tuple[int, Run]]) -> bytes:
-    """Quantiles take a column each, called `beta[0]` and so on."""
+    """The metrics of runs as a Parquet file; quantiles have a column each, such as `beta[0]`."""
     frames = []
     for i, run in runs:
         table: dict[str, Any] = {"run": np.full(run.rows, i, np.int64)}
@@ -159,7 +159,7 @@ def _checked(folder: Path, name: str, sha256: str) -> pl.DataFrame:
 
 
 def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:
-    """The columns of each run; one that has only nulls is not the run's."""
+    """The columns of each run, by its place; a column of nulls alone is left out."""
     runs = {}
     for part in table.partition_by("run", maintain_order=True):
         own: dict[str, Column] = {}

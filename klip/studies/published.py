@@ -35,7 +35,7 @@ TITLES: Final[Mapping[str, str]] = {
     "ppo_kl_fixed": "Fixed β",
     "ppo_kl_adaptive": "Adaptive β",
 }
-"""The heads of Table 1."""
+"""The column heads of Table 1."""
 TASKS: Final = (
     "Ant-v4", "CartPole-v1", "HalfCheetah-v4", "Hopper-v4", "Humanoid-v4", "LunarLander-v3",
     "Walker2d-v4",
@@ -63,7 +63,7 @@ class PublishedCurve:
 
 
 def algorithm(shape: str) -> str | None:
-    """The paper's key of a shape with the paper's knob, if it is one of its four."""
+    """The paper's key of a shape, if it is one of its four with the paper's knob."""
     return next((key for key, spelled in PAPER.items() if spelled == shape), None)
 
 
@@ -74,7 +74,7 @@ def default_settings() -> Mapping[str, Any]:
 
 
 def settings_differ(task: str, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Settings that are not the paper's for this task: ours, and the paper's.
+    """Settings that are not the paper's for this task, by name: (ours, the paper's).
 
     >>> settings_differ("Hopper-v4", {"lr": 1e-3, "gamma": 0.99})
     {'lr': (0.001, 0.0003)}
@@ -88,7 +88,7 @@ def settings_differ(task: str, settings: Mapping[str, Any]) -> dict[str, tuple[A
 
 
 def why_not_compared(task: str, shape: str, settings: Mapping[str, Any]) -> str:
-    """Why nothing published stands beside a variant; nothing where something does."""
+    """Why no published number stands beside a variant; empty where one does."""
     if task not in TASKS:
         return "task not in the paper"
     if algorithm(shape) is None:

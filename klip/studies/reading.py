@@ -20,18 +20,21 @@ from klip.studies.packing import is_packed, unpack
 from klip.studies.study import Column, Run, Study, ordered
 
 MANY: Final = 60
-"""Runs from which on it pays to read them in several processes."""
+"""From this many runs on, several processes read them."""
 
 Stamp = tuple[tuple[int, int], ...]
 Known = dict[Path, tuple[Stamp, Run]]
-"""Runs as read before, and what their files looked like then."""
+"""Runs that were read before, by path, and what their files looked like then."""
 
 
 def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> Study:
     """Every run in or below a folder, whatever its state; or a packed folder.
 
-    With `known`, runs whose files have not changed since are not read again. With `workers`, many
-    runs are read by as many processes.
+    Args:
+        folder: folder that `klip.train`, `klip.run` or `klip.pack` wrote
+        known: runs that were read before; those whose files have not changed are not read again
+        workers: processes that read, where there are many runs
+
     """
     if is_packed(folder):
         return unpack(folder)
@@ -41,7 +44,7 @@ def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> St
         if isinstance(run, str):
             trouble.append(run)
             continue
-        if "shape" not in run.config:  # what others begin with, such as a warm-up
+        if "shape" not in run.config:  # others begin with it, such as a warm-up
             continue
         twin = runs.get(run.id)
         if twin is not None:  # a copy: counted twice it would make intervals too narrow
@@ -54,7 +57,7 @@ def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> St
 def _read_all(paths: list[Path], folder: Path, known: Known, workers: int) -> list[Run | str]:
     stamps = {path: stamp(path) for path in paths}
     old = {path for path in paths if path in known and known[path][0] == stamps[path]}
-    # A run that is trained may stop being so without a file of it changing.
+    # A run may stop being trained without any of its files changing.
     fresh = [path for path in paths if path not in old or known[path][1].status == "running"]
     read = functools.partial(_read, folder=folder)
     if workers > 1 and len(fresh) >= MANY:
@@ -105,10 +108,10 @@ def _read(path: Path, folder: Path) -> Run | str:
 
 
 def _digest(record: Record) -> str:
-    """`Record.digest`, without spelling out again what lies there spelled out.
+    """`Record.digest`, from the text on disk instead of spelling out the rows again.
 
     The trainer writes each row as `json.dumps` does, so the file's lines are the text that the
-    digest is of. Where the file is damaged, or is not what the rows are from, the rows are.
+    digest is of. Where the file is damaged or has other rows, they are spelled out.
     """
     try:
         lines = (record.path / METRICS).read_bytes().split(b"\n")[: len(record.rows)]
@@ -124,7 +127,7 @@ def _digest(record: Record) -> str:
 
 
 def _relative(text: str, folder: Path) -> str:
-    """The same wherever the folder lies."""
+    """The text with paths relative to the folder: the same wherever that lies."""
     return text.replace(f"{folder}/", "").replace(f"{folder.resolve()}/", "")
 
 

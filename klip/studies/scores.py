@@ -1,6 +1,6 @@
-"""The values that statistics are made of and give back: scores of runs, and what is said of them.
+"""What statistics take and give back: scores of runs, and estimates from them.
 
-Every one of them carries how many runs it stands on and how many diverged, and says so in `str`.
+Each carries the number of its runs and of those that diverged, and `str` says both.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scores:
         return cls(np.array(known, dtype=float), diverged=len(scores) - len(known))
 
     def counting(self, score: float) -> Scores:
-        """The same with every diverged run counted at a score, say that of a random policy.
+        """The same scores with every diverged run counted at `score`, say a random policy's.
 
         >>> print(Scores.of([2.0, None]).counting(0.0))
         2 runs, 1 of them diverged
@@ -192,7 +192,7 @@ class Paired:
 
 
 def stack(tasks: Mapping[str, Scores]) -> Scores:
-    """`[tasks, runs]` from a task's name to its scores, in the order of the names.
+    """Scores `[tasks, runs]` from those of each task, in the order of the tasks' names.
 
     >>> print(stack({"Hopper": Scores.of([1.0, 2.0]), "Ant": Scores.of([3.0, 4.0])}))
     2 runs on each of 2 tasks
@@ -220,7 +220,7 @@ def stack(tasks: Mapping[str, Scores]) -> Scores:
 
 
 def normalise(scores: Scores, low: ArrayLike, high: ArrayLike) -> Scores:
-    """(x - low) / (high - low): 0 and 1 are given, a number each or `[tasks]`; say random and best.
+    """(x - low) / (high - low); `low` and `high` are numbers or `[tasks]`, say random and best.
 
     >>> normalise(Scores.of([10.0, 30.0]), low=10.0, high=50.0).values
     array([0. , 0.5])

@@ -7,13 +7,15 @@ the truth (`benchmarks/results/coverage.json`), and the defaults follow from it:
   74 % and BCa 71 %; from 5 seeds 95, 85 and 85. No interval saves the mean where scores are skewed
   or some seeds fail: from 3 to 10 seeds t covers 82 to 89 % there, the others less.
 - IQM, profiles and the probability of improvement take the stratified bootstrap with expanded
-  percentiles. Of the IQM over 7 tasks they cover 90 to 94 % from 3 seeds and 92 to 94 % from 5;
+  percentiles. For the IQM over 7 tasks, they cover 90 to 94 % from 3 seeds and 92 to 94 % from 5;
   plain percentiles 83 to 86 and 87 to 90. From 20 seeds on either will do. Plain ones are what
   rliable prints: ask for `method="percentile"` to set numbers beside published ones.
-- Where no interval is good: one task with 3 seeds, where no bootstrap of mean or IQM covers more
-  than 75 % (show the mean and its t), and profiles from 3 seeds, 73 to 91 %.
+- No interval is good for one task with 3 seeds, where no bootstrap of mean or IQM covers more than
+  75 % (show the mean and its t), nor for profiles from 3 seeds, which cover 73 to 91 %.
 
-Runs have no order: scores are sorted when they come in, so no result depends on it.
+Runs have no order: scores are sorted when they come in, so no result depends on it. Everywhere,
+`method` is the kind of interval, `level` the probability with which it should hold the truth, and
+`resamples` and `seed` are those of the bootstrap.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def mean(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """(1 / T) sum_t (1 / N) sum_i x_ti, with Student's interval unless told otherwise.
+    """(1 / T) sum_t (1 / N) sum_i x_ti, with Student's interval unless `method` is another.
 
     >>> print(mean(Scores.of([1.0, 2.0, 3.0])))
     2 [-0.4841, 4.484], 0.95 Student t, 3 runs
@@ -117,8 +119,8 @@ def iqm(
 ) -> Estimate:
     """The mean of the middle half of all T N scores, with a stratified bootstrap interval.
 
-    As rliable and `scipy.stats.trim_mean(x, 0.25)` cut it: floor(T N / 4) scores at either end,
-    the tasks pooled. So normalise first, and below four scores in all it is the mean.
+    It cuts floor(T N / 4) scores at either end, the tasks pooled, as rliable and
+    `scipy.stats.trim_mean(x, 0.25)` do. So normalise first; below four scores it is the mean.
 
     >>> print(iqm(Scores.of([1.0, 2.0, 3.0, 4.0, 100.0])))  # (2 + 3 + 4) / 3
     3 [1, 100], 0.95 expanded-percentile bootstrap, 5 runs
@@ -207,8 +209,8 @@ def paired_difference(
 ) -> Paired:
     """(1 / n) sum_s (x_s - y_s) over the seeds s of both; from seed to score, None if it diverged.
 
-    A seed fixes the initial weights and the noise, so pairs share what they share. Whatever
-    cannot be paired is named.
+    A seed fixes the initial weights and the noise, which a pair shares. Seeds that
+    cannot be paired are named.
 
     >>> print(paired_difference({0: 3.0, 1: 5.0, 2: 7.0}, {0: 1.0, 1: 4.0, 3: 0.0}))
     1.5 [-4.853, 7.853], 0.95 Student t, 2 pairs; only in the first: seed 2; only in the second: \
@@ -261,7 +263,7 @@ def against_published(
         )
     if not np.isfinite(published_mean) or not np.isfinite(published_std) or published_std < 0:
         raise KlipError(
-            f"published are mean {published_mean:g} and std {published_std:g}; "
+            f"the published mean is {published_mean:g} and its std {published_std:g}; "
             "give finite numbers, and a std of at least 0"
         )
     if n < 1:
@@ -307,7 +309,7 @@ def _estimate(
 
 
 def _equal(grid: Floats) -> bool:
-    """Whether the runs of every task are alike: sorted, so the ends say it."""
+    """Whether the runs of every task score alike; they are sorted, so the ends tell."""
     return bool((grid[:, 0] == grid[:, -1]).all())
 
 

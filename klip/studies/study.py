@@ -64,7 +64,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """What it was seeded with."""
+        """The seed of everything random in it."""
         return int(self.config["seed"])
 
     @property
@@ -86,7 +86,7 @@ class Run:
 
     @property
     def iterations(self) -> int:
-        """How many it will have in all."""
+        """The number of iterations that it will have in all."""
         return iterations_of(self.config)
 
     @cached_property
@@ -114,12 +114,12 @@ class Variant:
 
     @property
     def scored(self) -> tuple[Run, ...]:
-        """Those that have a final return."""
+        """The runs that have a final return."""
         return tuple(run for run in self.runs if run.final is not None)
 
     @property
     def scores(self) -> dict[int, float | None]:
-        """From seed to final return, None where it diverged; those not done are not there."""
+        """Final return by seed, None where it diverged; runs that are not done are left out."""
         ended = (run for run in self.runs if run.final is not None or run.status == "diverged")
         return {run.seed: run.final for run in ended}
 
@@ -209,12 +209,12 @@ def plain(value: Any) -> str:
 
 def _variant(runs: Sequence[Run], differing: Sequence[str], edited: set[str]) -> Variant:
     first = runs[0]
-    # What the others share with the paper need not be said of them.
+    # A setting that is the paper's need not be named.
     unusual = settings_differ(first.task, first.settings)
-    told_apart = [f"{n} {plain(first.settings.get(n))}" for n in differing if n in unusual]
+    marks = [f"{n} {plain(first.settings.get(n))}" for n in differing if n in unusual]
     if first.shape in edited:
-        told_apart.append(f"code {first.code}")
-    label = ", ".join([label_of(first.shape), *told_apart])
+        marks.append(f"code {first.code}")
+    label = ", ".join([label_of(first.shape), *marks])
     return Variant(first.task, first.shape, first.settings, label, tuple(runs))
 
 
@@ -225,8 +225,8 @@ def _edited(runs: Sequence[Run]) -> set[str]:
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = dict.fromkeys(name for one in settings for name in one)
-    return [n for n in names if len({repr(one.get(n)) for one in settings}) > 1]
+    names = dict.fromkeys(name for config in settings for name in config)
+    return [n for n in names if len({repr(config.get(n)) for config in settings}) > 1]
 
 
 def _rank(shape: str) -> tuple[int, str]:

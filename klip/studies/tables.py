@@ -122,7 +122,7 @@ def differences(study: Study) -> list[Difference]:
 
 
 def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
-    """Shapes of which at least two values of one parameter were run, all else being equal."""
+    """Shapes that were run with at least two values of one parameter, all else being equal."""
     groups: dict[tuple[str, str, str, str], list[tuple[float, FinalReturns]]] = defaultdict(list)
     for row in rows:
         shape = shape_of(row.variant.shape)
@@ -144,7 +144,7 @@ def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
 
 
 def records(rows: Sequence[FinalReturns], paired: Sequence[Difference]) -> list[dict[str, Any]]:
-    """One flat record a variant, all that the page's tables show: for CSV and LaTeX."""
+    """One flat record per variant, with all that the page's tables show: for CSV and LaTeX."""
     against = {id(d.first): d for d in paired}
     lines = []
     for row in rows:

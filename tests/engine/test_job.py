@@ -45,7 +45,7 @@ def test_a_config_that_does_not_say_its_iterations(config):
 
 
 def test_a_kind_that_is_not_there():
-    with pytest.raises(KlipError, match="no kind of job 'chess': known are ppo, tokens"):
+    with pytest.raises(KlipError, match="no kind of job 'chess': choose ppo, tokens"):
         kind_of("chess")
 
 

@@ -169,7 +169,9 @@ def test_the_answer_says_what_is_shown_and_no_more(tmp_path):
         make_run(tmp_path, config(shape="kl(b=1.0)", seed=seed, **small()), level=seed * 90.0)
     higher, left, same = answer(find(read_study(tmp_path)))
     assert higher.startswith("Shown to end higher than PPO-Clip: spo on CartPole-v1 (+")
-    assert left == "Not told apart from it by these seeds: 1 of 2 comparisons of a shape on a task."
+    assert left == (
+        "These seeds do not tell a shape on a task from PPO-Clip in 1 of 2 comparisons."
+    )
     assert same == "The same final return at every seed: per-sample, on 1 task."
     assert answer(find(Study(()))) == []
 

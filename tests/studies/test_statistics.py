@@ -375,7 +375,7 @@ def test_runs_with_the_papers_mean_and_deviation_do_not_differ_from_it():
         (lambda: paired_difference({0: math.nan}, {0: 1.0}), r"of seed 0 are \(nan, 1.0\)"),
         (lambda: against_published(Scores(np.eye(2)), 0.0, 1.0, 5), "give its scores"),
         (lambda: against_published(Scores.of([1.0]), 0.0, -1.0, 5), "std -1; give"),
-        (lambda: against_published(Scores.of([1.0]), math.nan, 1.0, 5), "mean nan and std 1"),
+        (lambda: against_published(Scores.of([1.0]), math.nan, 1.0, 5), "is nan and its std 1"),
         (lambda: against_published(Scores.of([1.0]), 0.0, 1.0, 0), "n = 0 runs; give how many"),
     ],
 )

@@ -56,7 +56,7 @@ COMPOSED: Final = (
 """One composition with each gate, threshold and operator, beside the catalogue."""
 
 START: Final = ("clip", "ramp")
-"""What A and B show at first; without these the first two shapes."""
+"""What A and B show at first; where these are missing, the first two shapes."""
 
 _DARK_MAP: Final = (
     "#FFD9A0", "#FDB863", "#E08214", "#A85A0C", "#5E3510",
@@ -79,7 +79,7 @@ class Parts:
 def explorer_parts(shapes: Sequence[Region] | None = None) -> Parts:
     """The explorer of these shapes, or of the whole catalogue with a few compositions.
 
-    `css` applies inside `.klip-explorer` alone, and `js` is to run after `html` is there. A page
+    `css` applies inside `.klip-explorer` alone, and `js` must run once `html` is there. A page
     has one explorer. A controller stands for the shape it starts with.
 
     >>> from klip.shapes import Clip, Ramp
@@ -87,13 +87,13 @@ def explorer_parts(shapes: Sequence[Region] | None = None) -> Parts:
     >>> dict(parts.left_out), "Math.exp" in parts.js
     ({}, True)
     """
-    given = _everything() if shapes is None else list(shapes)
-    if not given:
+    regions = _everything() if shapes is None else list(shapes)
+    if not regions:
         raise KlipError("there is no shape to explore; give at least one, such as Clip()")
     entries: list[dict[str, Any]] = []
     code: list[str] = []
     left_out: dict[str, str] = {}
-    for value in given:
+    for value in regions:
         title = _unique(value.brief, [*left_out, *(entry["title"] for entry in entries)])
         try:
             entries.append(_entry(value, title, code))
@@ -111,7 +111,7 @@ def explorer_parts(shapes: Sequence[Region] | None = None) -> Parts:
 
 
 def explorer_page(shapes: Sequence[Region] | None = None) -> str:
-    """The explorer as one HTML page, readable without a network."""
+    """The explorer of these shapes as one HTML page that needs no network."""
     parts = explorer_parts(shapes)
     texts = {name: Markup(getattr(parts, name)) for name in ("css", "html", "js")}
     return fill("explorer/page.html", **texts)
@@ -156,7 +156,7 @@ def _variant(choice: dict[str, str], shape: Shape, code: list[str]) -> dict[str,
     return {
         "choice": choice,
         "spelling": _spelling(shape),
-        "parameters": [_control(*found) for found in _numbers(shape)],
+        "parameters": [_control(*parameter) for parameter in _numbers(shape)],
         "needs": sorted(shape.needs),
         "code": _add(code, function),
         "weighs": "o[2] =" in function,
@@ -165,7 +165,7 @@ def _variant(choice: dict[str, str], shape: Shape, code: list[str]) -> dict[str,
 
 
 def _add(code: list[str], function: str) -> int:
-    """Where a function stands in `code`, added if it is not there yet."""
+    """The place of a function in `code`; it is added if it is not there yet."""
     if function not in code:
         code.append(function)
     return code.index(function)
@@ -182,10 +182,9 @@ def _variants(shape: Shape) -> list[tuple[dict[str, str], Shape]]:
     ):
         low = shape.eps if shape.low is None else shape.low
         high = shape.eps if shape.high is None else shape.high
-        options.append([
-            ("band", "equal sides", {"eps": low, "low": None, "high": None}),
-            ("band", "two sides", {"eps": None, "low": low, "high": high}),
-        ])  # fmt: skip
+        equal = {"eps": low, "low": None, "high": None}
+        two = {"eps": None, "low": low, "high": high}
+        options.append([("band", "equal sides", equal), ("band", "two sides", two)])
     return [
         (
             {name: choice for name, choice, _ in picked},
@@ -213,9 +212,9 @@ def _function(shape: Shape) -> str:
 
 
 def _edges(shape: Shape) -> str | None:
-    """As `_function`, but it sets the edges of the shape's band; None if it has none."""
-    paths, needs, one = list(numbers(shape)), sorted(shape.needs), np.ones(1)
-    if shape.band(reference_context(shape, one, one), one) is None:
+    """As `_function`, but for the edges of the shape's band; None if it has none."""
+    paths, needs, ones = list(numbers(shape)), sorted(shape.needs), np.ones(1)
+    if shape.band(reference_context(shape, ones, ones), ones) is None:
         return None
 
     def edges(log_ratio: Array, advantage: Array, *rest: Array) -> list[Array]:
@@ -302,7 +301,7 @@ assert _FACTS.keys() == CONTEXT_FIELDS.keys()
 
 
 def _spelling(shape: Shape) -> list[str]:
-    """What a command takes for this shape, without folders: texts, and between them paths."""
+    """The shape's spelling without folders: texts, and between them paths of parameters."""
     start, end = "\ue000", "\ue001"
     slots = {path: f"{start}{path}{end}" for path in numbers(shape)}
     spelled = re.sub(r"[^\s(]*/", "", str(with_numbers(shape, slots)))
@@ -310,7 +309,7 @@ def _spelling(shape: Shape) -> list[str]:
 
 
 def _formulas(value: Value) -> list[tuple[str, str]]:
-    """The first paragraph of the docstring, of a composition's parts too: (name, text)."""
+    """The first paragraph of the docstring, and of those of its parts: (name, text)."""
     parts = [part for part in value.parts() if part.formula]
     return [("" if part is value else part.name, part.formula) for part in parts]
 

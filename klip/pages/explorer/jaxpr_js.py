@@ -2,8 +2,8 @@
 
 JAX turns a shape into a jaxpr, a list of primitive operations on arrays. Those of a trust region
 act on each sample alone, and JavaScript has every one of them in the same double precision. So
-the page computes with the library's own formulas at any value of any parameter, and a shape that
-a user wrote comes along without a line more.
+the page computes with the library's own formulas at any value of any parameter, and a
+user's own shape needs nothing more.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Code:
         return self.inline(closed.jaxpr, [_constant(c) for c in closed.consts], arguments)
 
     def inline(self, jaxpr: Jaxpr, constants: Sequence[str], arguments: Sequence[str]) -> list[str]:
-        """The atoms of a jaxpr's results, its operations added to these."""
+        """Add the operations of a jaxpr; return the atoms of its results."""
         known: dict[Any, str] = dict(zip(jaxpr.constvars, constants, strict=True))
         known |= dict(zip(jaxpr.invars, arguments, strict=True))
 
@@ -125,8 +125,8 @@ class _Code:
             return _constant(x.val) if isinstance(x, Literal) else known[x]
 
         for equation in jaxpr.eqns:
-            found = self.equation(equation, [atom(x) for x in equation.invars])
-            known |= dict(zip(equation.outvars, found, strict=True))
+            results = self.equation(equation, [atom(x) for x in equation.invars])
+            known |= dict(zip(equation.outvars, results, strict=True))
         return [atom(x) for x in jaxpr.outvars]
 
     def equation(self, equation: Any, atoms: list[str]) -> list[str]:
@@ -152,7 +152,7 @@ class _Code:
         return self.index[key]
 
     def write(self, results: dict[str, str]) -> str:
-        """Assignments: what is used once stands where it is used, what is not used nowhere."""
+        """The assignments; a value used once stands where it is used, one never used nowhere."""
         uses = dict.fromkeys(self.index.values(), 0)
         live = [atom for atom in results.values() if atom in uses]
         for atom in live:

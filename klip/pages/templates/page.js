@@ -1,5 +1,5 @@
 "use strict";
-// What a reader may do: hide shapes, show what was smoothed, see where they are; and refreshing.
+// A reader may hide shapes, show what was smoothed, and see where they are; the page refreshes itself.
 (function () {
   const { data, hidden, drawn, state } = klip;
   for (const button of document.querySelectorAll(".legend button[aria-pressed=false]")) hidden.add(button.dataset.label);

@@ -41,32 +41,32 @@ function draw() {
     describe(key);
   }
   common.at.slider.setAttribute("aria-valuetext", spoken.join("; "));
-  for (const made of panels) {
-    if (!made.width) continue;
-    const {view, key} = made, r = results[key];
+  for (const plot of panels) {
+    if (!plot.width) continue;
+    const {view, key} = plot, r = results[key];
     if (view === "map") {
       const data = key === "d" ? results.d : r;
       if (!data) continue;
       const beta = key === "d" ? values.b.over - values.a.over : values[key].over;
       const name = key !== "d" && r.band.own ? part(r.band, state.at, over) : "";
-      made.caption.replaceChildren(label(key), h("span", {}, `${key === "d" ? "Δβ" : "β"} = `, h("b", {}, short(beta)),
+      plot.caption.replaceChildren(label(key), h("span", {}, `${key === "d" ? "Δβ" : "β"} = `, h("b", {}, short(beta)),
         where(` at w = ${short(state.at)},`), ` A = ${short(over)}`), h("b", {style: `color:var(--kx-${name})`}, name));
-      drawMap(made, data.map, key === "d" ? null : r.band, results.limit, colours);
+      drawMap(plot, data.map, key === "d" ? null : r.band, results.limit, colours);
     } else if (key === "d") {
       if (!results.d) continue;
-      made.scale = results.scales.d;
-      made.values = {1: values.b[1][0] - values.a[1][0], [-1]: values.b[-1][0] - values.a[-1][0]};
-      caption(made, "Δm");
-      drawCurve(made, results.d.curves, null, 0);
+      plot.scale = results.scales.d;
+      plot.values = {1: values.b[1][0] - values.a[1][0], [-1]: values.b[-1][0] - values.a[-1][0]};
+      caption(plot, "Δm");
+      drawCurve(plot, results.d.curves, null, 0);
     } else {
       const index = Object.keys(VIEWS).indexOf(view);
-      made.scale = results.scales[view];
-      made.values = {1: values[key][1][index], [-1]: values[key][-1][index]};
-      caption(made, ["m", "β", "m/w"][index]);
-      drawCurve(made, r.curves, r.band, index);
+      plot.scale = results.scales[view];
+      plot.values = {1: values[key][1][index], [-1]: values[key][-1][index]};
+      caption(plot, ["m", "β", "m/w"][index]);
+      drawCurve(plot, r.curves, r.band, index);
     }
     const name = key === "d" ? "Difference B − A" : `Shape ${NAMES[key]}, ${spelling(state[key])}`;
-    made.svg.setAttribute("aria-label", `${name}: ${made.title} against the ratio w. ${made.caption.textContent}`);
+    plot.svg.setAttribute("aria-label", `${name}: ${plot.title} against the ratio w. ${plot.caption.textContent}`);
   }
   const [first, last] = [bar.firstChild, bar.lastChild];
   first.textContent = `β ${short(-results.limit)}`;
@@ -116,8 +116,8 @@ function recall() {
   if (!address.startsWith(MARK)) return false;
   const kept = new URLSearchParams(address.slice(MARK.length));
   SIDES.forEach((key, i) => {
-    const found = DATA.shapes.findIndex(shape => shape.title === kept.get(key));
-    const side = fresh(found < 0 ? DATA.start[i] : found), shape = DATA.shapes[side.shape];
+    const index = DATA.shapes.findIndex(shape => shape.title === kept.get(key));
+    const side = fresh(index < 0 ? DATA.start[i] : index), shape = DATA.shapes[side.shape];
     const variant = shape.variants.findIndex(v => Object.entries(v.choice).every(([name, value]) =>
       (kept.get(`${key}:${name}`) ?? shape.variants[shape.own].choice[name]) === value));
     if (variant >= 0) Object.assign(side, fresh(side.shape, variant));

@@ -52,7 +52,7 @@ function control(id, label, value, {low, high, step, above = null, at_least = nu
 
 const cards = {};
 
-/** The controls of one side, anew: after another shape was picked, or all was reset. */
+/** Makes the controls of one side anew, after another shape was picked or all was reset. */
 function buildCard(key) {
   const side = state[key], shape = DATA.shapes[side.shape], variant = spec(side), id = `kx-${key}`;
   const card = root.querySelector(`.kx-card[data-side="${key}"]`);
@@ -93,20 +93,20 @@ function buildCard(key) {
   }
   for (const name of variant.needs) {
     const about = DATA.context[name], value = fact(side, name);
-    const made = control(`${id}-c-${name}`, about.label, value === null ? about.value : value,
+    const setting = control(`${id}-c-${name}`, about.label, value === null ? about.value : value,
       {...about, words: `${about.label} for shape ${NAMES[key]}`}, x => { side.c[name] = x; changed(key); });
     if (about.auto) {
-      const off = () => { made.slider.disabled = made.box.disabled = tick.checked; };
+      const off = () => { setting.slider.disabled = setting.box.disabled = tick.checked; };
       const tick = h("input", {type: "checkbox", id: `${id}-auto-${name}`, onchange: () => {
-        side.c[name] = tick.checked ? null : made.box.valueAsNumber;
+        side.c[name] = tick.checked ? null : setting.box.valueAsNumber;
         off();
         changed(key);
       }});
       tick.checked = value === null;
       off();
-      made.row.append(h("label", {class: "kx-tick"}, tick, `follow ${about.auto}`));
+      setting.row.append(h("label", {class: "kx-tick"}, tick, `follow ${about.auto}`));
     }
-    body.append(made.row);
+    body.append(setting.row);
   }
   const spelled = h("code", {}), extra = h("p", {class: "kx-soft"});
   body.append(extra);

@@ -8,9 +8,9 @@ function panel(view, key, height) {
   const field = h("div", {class: "kx-field"}, ...(canvas ? [canvas] : []), svg);
   const figure = h("figure", {class: map ? "kx-map" : "kx-curve", "data-view": view, "data-side": key}, caption, field);
   svg.setAttribute("role", "img");
-  const made = {view, key, height, caption, svg, canvas, field, figure, width: 0};
+  const plot = {view, key, height, caption, svg, canvas, field, figure, width: 0};
   const point = event => {
-    const box = svg.getBoundingClientRect(), g = geometry(made);
+    const box = svg.getBoundingClientRect(), g = geometry(plot);
     const w = g.fromX(event.clientX - box.left), y = g.fromY(event.clientY - box.top);
     if (w < LEFT || w > RIGHT) return;
     state.at = Math.round(w * 1000) / 1000;
@@ -20,7 +20,7 @@ function panel(view, key, height) {
   };
   field.addEventListener("pointermove", point);
   field.addEventListener("pointerdown", point);
-  panels.push(made);
+  panels.push(plot);
   return figure;
 }
 
@@ -39,9 +39,9 @@ function geometry({width, height, view, scale}) {
 
 function ticks(low, high, count) {
   const rough = (high - low) / count, unit = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(s => s * unit).find(s => s >= rough), found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9; i++) found.push(Number((i * step).toPrecision(9)));
-  return found;
+  const step = [1, 2, 5, 10].map(s => s * unit).find(s => s >= rough), places = [];
+  for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9; i++) places.push(Number((i * step).toPrecision(9)));
+  return places;
 }
 
 function axes(g, yLabel) {
@@ -74,8 +74,8 @@ function line(g, {x, rows}, index, only) {
 
 let clips = 0;
 
-function drawCurve(made, data, bandOf, index) {
-  const g = geometry(made), end = g.top + g.tall, bits = [], clip = `kx-clip-${made.clip ??= ++clips}`;
+function drawCurve(plot, data, bandOf, index) {
+  const g = geometry(plot), end = g.top + g.tall, bits = [], clip = `kx-clip-${plot.clip ??= ++clips}`;
   const inside = w => Math.max(g.left, Math.min(g.left + g.inner, g.x(w)));
   bits.push(`<clipPath id="${clip}"><rect x="${g.left}" y="${g.top}" width="${g.inner}" height="${g.tall}"/></clipPath>`);
   if (bandOf) {
@@ -88,8 +88,8 @@ function drawCurve(made, data, bandOf, index) {
     `<g clip-path="url(#${clip})" fill="none">`);
   for (const [sign, colour] of [[1, "positive"], [-1, "negative"]]) {
     const stroke = `stroke="var(--kx-${colour})"`, a = sign * state.size;
-    if (made.view === "m") bits.push(`<path d="M${g.x(0)} ${g.y(0)}L${g.x(RIGHT)} ${g.y(RIGHT * a)}" ${stroke} stroke-dasharray="5 4"/>`);
-    if (made.view === "effective") bits.push(`<path d="M${g.left} ${g.y(a)}h${g.inner}" ${stroke} stroke-dasharray="5 4"/>`);
+    if (plot.view === "m") bits.push(`<path d="M${g.x(0)} ${g.y(0)}L${g.x(RIGHT)} ${g.y(RIGHT * a)}" ${stroke} stroke-dasharray="5 4"/>`);
+    if (plot.view === "effective") bits.push(`<path d="M${g.left} ${g.y(a)}h${g.inner}" ${stroke} stroke-dasharray="5 4"/>`);
     bits.push(`<path class="kx-line" d="${line(g, data[sign], index)}" ${stroke} stroke-width="2"/>`);
     for (const {at, left, right} of data[sign].jumps) {
       bits.push(`<path d="M${g.x(at)} ${g.y(left[index])}V${g.y(right[index])}" ${stroke} stroke-dasharray="1.5 2.5"/>`);
@@ -101,22 +101,22 @@ function drawCurve(made, data, bandOf, index) {
   bits.push(`<path d="${line(g, data[1], index, shared)}" stroke="var(--kx-positive)" stroke-width="2" stroke-dasharray="7 7"/>`);
   bits.push(`<path d="M${g.x(state.at)} ${g.top}V${end}" stroke="var(--kx-ink)" stroke-width=".8" stroke-opacity=".6"/></g>`);
   for (const [sign, colour] of [[1, "positive"], [-1, "negative"]]) {
-    const v = made.values[sign];
+    const v = plot.values[sign];
     if (v >= g.y0 && v <= g.y1) {
       bits.push(`<circle cx="${g.x(state.at)}" cy="${g.y(v)}" r="3.6" fill="var(--kx-${colour})" stroke="var(--kx-panel)" stroke-width="1.4"/>`);
     }
   }
-  made.svg.innerHTML = bits.join("");
+  plot.svg.innerHTML = bits.join("");
 }
 
-function drawMap(made, map, bandOf, limit, colours) {
-  const g = geometry(made), end = g.top + g.tall, bits = [];
+function drawMap(plot, map, bandOf, limit, colours) {
+  const g = geometry(plot), end = g.top + g.tall, bits = [];
   const image = new ImageData(COLUMNS, LINES), pixels = new Uint32Array(image.data.buffer);
   for (let i = 0; i < map.length; i++) {
     pixels[i] = colours[Math.max(0, Math.min(256, Math.round(128 * (1 + (map[i] || 0) / limit))))];
   }
-  made.canvas.getContext("2d").putImageData(image, 0, 0);
-  Object.assign(made.canvas.style, {left: `${g.left}px`, top: `${g.top}px`, width: `${g.inner}px`, height: `${g.tall}px`});
+  plot.canvas.getContext("2d").putImageData(image, 0, 0);
+  Object.assign(plot.canvas.style, {left: `${g.left}px`, top: `${g.top}px`, width: `${g.inner}px`, height: `${g.tall}px`});
   bits.push(`<path d="M${g.left} ${g.y(0)}h${g.inner}" stroke="var(--kx-axis)" stroke-width=".8"/>`, axes(g, "A"));
   if (bandOf) {
     for (const edge of [bandOf.low, bandOf.high]) {
@@ -133,7 +133,7 @@ function drawMap(made, map, bandOf, limit, colours) {
   }
   const a = state.over ?? state.size;
   bits.push(`<circle cx="${g.x(state.at)}" cy="${g.y(Math.min(a, TOP))}" r="4" fill="none" stroke="var(--kx-ink)" stroke-width="1.5"/>`);
-  made.svg.innerHTML = bits.join("");
+  plot.svg.innerHTML = bits.join("");
 }
 
 /** The colour map of the page's theme as 257 pixels, with 0 in the middle. */
@@ -148,13 +148,13 @@ function colourMap() {
   return new Uint32Array(bytes.buffer);
 }
 
-function caption(made, symbol) {
+function caption(plot, symbol) {
   const signs = [[1, "positive"], [-1, "negative"]].map(([sign, colour]) => {
-    const text = h("b", {}, short(made.values[sign]));
+    const text = h("b", {}, short(plot.values[sign]));
     text.style.color = `var(--kx-${colour})`;
     return text;
   });
-  made.caption.replaceChildren(label(made.key),
+  plot.caption.replaceChildren(label(plot.key),
     h("span", {}, `${symbol} = `, signs[0], ", ", signs[1], where(` at w = ${short(state.at)}`)));
 }
 

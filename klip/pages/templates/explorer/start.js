@@ -43,26 +43,26 @@ function start() {
   refresh();
   untouched = write();
   const watch = new ResizeObserver(() => {
-    for (const made of panels) {
-      made.width = Math.floor(made.field.clientWidth);
-      made.svg.setAttribute("width", made.width);
-      made.svg.setAttribute("height", made.height);
+    for (const plot of panels) {
+      plot.width = Math.floor(plot.field.clientWidth);
+      plot.svg.setAttribute("width", plot.width);
+      plot.svg.setAttribute("height", plot.height);
     }
     changed();
   });
   watch.observe(root);
-  for (const made of panels) watch.observe(made.field);
+  for (const plot of panels) watch.observe(plot.field);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours = null; changed(); });
   addEventListener("hashchange", () => { if (location.hash !== address && recall()) refresh(); });
 }
 
 function legend() {
   const size = short(state.size), swatch = inner => {
-    const made = h("span");
-    made.innerHTML = `<svg style="display:inline" viewBox="0 0 27 12">${inner}</svg>`;
-    return made;
+    const icon = h("span");
+    icon.innerHTML = `<svg style="display:inline" viewBox="0 0 27 12">${inner}</svg>`;
+    return icon;
   };
-  const item = (inner, text) => { const made = swatch(inner); made.append(text); return made; };
+  const item = (inner, text) => { const icon = swatch(inner); icon.append(text); return icon; };
   root.querySelector(".kx-key").replaceChildren(
     item('<path d="M0 6h27" stroke="var(--kx-positive)" stroke-width="2.4"/>', `A = +${size}`),
     item('<path d="M0 6h27" stroke="var(--kx-negative)" stroke-width="2.4"/>', `A = −${size}`),
