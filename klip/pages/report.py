@@ -88,8 +88,8 @@ def answer(findings: Findings) -> list[str]:
         sentences.append("No shape is shown to end higher or lower than PPO-Clip.")
     if open_:
         sentences.append(
-            f"These seeds do not tell a shape on a task from PPO-Clip in {open_} of {len(others)} "
-            "comparisons."
+            f"In {open_} of {len(others)} comparisons on a task these seeds do not tell a shape "
+            "apart from PPO-Clip."
         )
     if same:
         names = [*dict.fromkeys(d.first.label for d in same)]

@@ -170,7 +170,7 @@ def test_the_answer_says_what_is_shown_and_no_more(tmp_path):
     higher, left, same = answer(find(read_study(tmp_path)))
     assert higher.startswith("Shown to end higher than PPO-Clip: spo on CartPole-v1 (+")
     assert left == (
-        "These seeds do not tell a shape on a task from PPO-Clip in 1 of 2 comparisons."
+        "In 1 of 2 comparisons on a task these seeds do not tell a shape apart from PPO-Clip."
     )
     assert same == "The same final return at every seed: per-sample, on 1 task."
     assert answer(find(Study(()))) == []
