@@ -11,9 +11,9 @@ is a region whose state is empty.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from klip.shapes.backend import Array
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from klip.shapes.shape import Shape
 
 State = Mapping[str, Array]
-
-NOTEBOOK = "klip.draw.notebook"
-"""The module that draws a region for a notebook, by name: this room imports no other."""
 
 
 @dataclass(frozen=True)
@@ -75,5 +72,6 @@ class Region(Value, abstract=True):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the spelling, the formula and a picture."""
-        text: str = import_module(NOTEBOOK).notebook(self)
+        # asked for by name: this room imports no other
+        text: str = importlib.import_module("klip.draw.notebook").notebook(self)
         return text
