@@ -43,10 +43,10 @@ def command(task: str, seed: int, out: Path, every: float) -> list[str]:
     """Two shapes with two seeds, so that both cores have a cohort of two."""
     code = (
         "import sys; from klip.engine.advance import Keeping; from klip.ppo.train import plan;"
-        "from klip.cli.training import followed; import json, pathlib;"
+        "from klip.cli.training import follow; import json, pathlib;"
         "task, seed, out, every, fields = json.loads(sys.argv[1]);"
         "made = plan(task, ['clip', 'adaptive-kl'], [seed, seed + 1], **fields);"
-        "sys.exit(followed(made, Keeping(pathlib.Path(out), every)))"
+        "sys.exit(follow(made, Keeping(pathlib.Path(out), every)))"
     )
     given = TASKS[task]
     fields = {k.removeprefix("--"): int(v) for k, v in zip(given[::2], given[1::2], strict=True)}
