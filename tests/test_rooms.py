@@ -84,7 +84,7 @@ def test_only_the_front_door_and_the_errors_stand_outside_the_rooms():
 def test_a_room_says_what_it_knows(room):
     """`Knows shapes and theory; ...` in its `__init__`: what it imports, no more than it may."""
     text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8")))
-    sentence = re.search(r"\bKnows ([^.;]*)[.;]", text)
+    sentence = re.search(r"\b[Kk]nows ([^.;]*)[.;]", text)
     assert sentence is not None, "say which rooms it knows: `Knows shapes and theory; ...`"
     rooms = {word for word in re.findall(r"\w+", sentence[1]) if word in MAY_IMPORT}
     files = sorted((PACKAGE / room).rglob("*.py"))
