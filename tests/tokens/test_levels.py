@@ -81,8 +81,9 @@ def test_levels_of_a_sequence_are_one_number_in_order(seed):
     assert wide.kept.all()
     up = batch | {"advantages": torch.ones(5, 1)}
     tight = shown(GeometricMean(0.1, 0.1), up).log_ratio
-    assert (tight <= mean).all()
-    assert (tight <= 0.1).all()
+    slack = 1e-12  # a mean of equal numbers may round above them
+    assert (tight <= mean + slack).all()
+    assert (tight <= 0.1 + slack).all()
 
 
 @pytest.mark.parametrize("name", LEVELS)
