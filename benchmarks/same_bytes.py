@@ -62,7 +62,7 @@ def main() -> int:
 def trained(command: list[str]) -> dict[str, Any]:
     """Digests of the runs of a command, by task, shape and seed."""
     with tempfile.TemporaryDirectory() as folder:
-        line = [sys.executable, "-m", "klip.cli", *command, "--out", folder]
+        line = [sys.executable, "-m", "klip", *command, "--out", folder]
         print("klip", *command, flush=True)
         subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
         runs = run_paths(Path(folder))

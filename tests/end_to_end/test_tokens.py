@@ -80,7 +80,7 @@ def content(out):
 
 def start(plan, out, *options):
     return subprocess.Popen(
-        [sys.executable, "-m", "klip.cli", "run", str(plan), "--out", str(out), "--workers", "1",
+        [sys.executable, "-m", "klip", "run", str(plan), "--out", str(out), "--workers", "1",
          "--checkpoint-every", "0", *options], start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip

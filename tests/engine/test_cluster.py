@@ -107,7 +107,7 @@ def test_a_node_is_killed(cluster, tmp_path):
     address, second = cluster
     plan, out = tmp_path / "plan.toml", tmp_path / "shared"
     plan.write_text(PLAN)
-    command = [sys.executable, "-m", "klip.cli", "run", str(plan), "--out", str(out), "--ray",
+    command = [sys.executable, "-m", "klip", "run", str(plan), "--out", str(out), "--ray",
                address, "--checkpoint-every", "0"]  # fmt: skip
     until = time.monotonic() + 180
     while "2.0 CPU" not in subprocess.run(
@@ -146,7 +146,7 @@ def tokens(address, tmp_path):
     """On what is left of the cluster: the warm-up first, then the runs, to the same bytes."""
     plan, outs = tmp_path / "tokens.toml", [tmp_path / "tokens-ray", tmp_path / "tokens-here"]
     plan.write_text(TOKENS)
-    command = [sys.executable, "-m", "klip.cli", "run", str(plan), "--out"]
+    command = [sys.executable, "-m", "klip", "run", str(plan), "--out"]
     for out, more in zip(outs, (["--ray", address], ["--workers", "1"]), strict=True):
         done = subprocess.run([*command, str(out), *more], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

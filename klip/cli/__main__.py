@@ -1,7 +1,0 @@
-"""`python -m klip.cli`."""
-
-import sys
-
-from klip.cli import main
-
-sys.exit(main())
