@@ -66,44 +66,46 @@ def here(workers: int | None = None) -> Runner:
 
 
 def finish(
-    found: Survey,
+    surveyed: Survey,
     runner: Runner,
     progress: Listener = lambda news: None,
-    said: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
     """Train what is missing; return how each job that was asked for stands, in their order.
 
-    Ctrl-C and SIGTERM are raised once all runs are saved. `said` hears when they come.
+    Ctrl-C and SIGTERM are raised once all runs are saved. `say` hears when they come.
     """
-    _check_installed({job.kind for job in found.missing})
-    for job in found.jobs:
-        if (result := found.ended.get(job.id)) is not None:
+    _check_installed({job.kind for job in surveyed.missing})
+    for job in surveyed.jobs:
+        if (result := surveyed.ended.get(job.id)) is not None:
             row = {"iteration": job.iterations, "step": job.iterations * job.batch}
             progress(Progress(job.id, result.status, row, result.reason, saved=job.iterations))
     latest: dict[str, Progress] = {}
-    with Interruption(said) as stop:
-        for news in runner(found.missing, found.keeping, stop):
+    with Interruption(say) as stop:
+        for news in runner(surveyed.missing, surveyed.keeping, stop):
             latest[news.run] = news
             progress(news)
     return [
-        found.ended.get(job.id) or _result(job, found.keeping, latest[job.id]) for job in found.jobs
+        surveyed.ended.get(job.id) or _result(job, surveyed.keeping, latest[job.id])
+        for job in surveyed.jobs
     ]
 
 
-def estimate(found: Survey, cores: int, where: str) -> str:
+def estimate(surveyed: Survey, cores: int, where: str) -> str:
     """What is missing of some runs, and how long it will take, in a sentence or two."""
-    asked = {job.id for job in found.jobs}
-    missing = [job for job in found.missing if job.id in asked]
+    asked = {job.id for job in surveyed.jobs}
+    missing = [job for job in surveyed.missing if job.id in asked]
     if not missing:
-        return f"all {len(found.jobs)} runs have ended"
-    more = len(found.missing) - len(missing)
+        return f"all {len(surveyed.jobs)} runs have ended"
+    more = len(surveyed.missing) - len(missing)
     needed = f" and {more} that they need" if more else ""
     steps = sum(job.iterations * job.batch for job in missing)
-    planned = schedule(found.missing, cores)
+    planned = schedule(surveyed.missing, cores)
     machines = f"{cores} core{'s' if cores > 1 else ''} {where}"
     text = (
-        f"{len(missing)} of {len(found.jobs)} runs are missing{needed}, {steps / 1e6:.1f} million "
-        f"steps: about {duration(planned.seconds)} on {machines}, {planned.busy:.0%} of it busy"
+        f"{len(missing)} of {len(surveyed.jobs)} runs are missing{needed}, "
+        f"{steps / 1e6:.1f} million steps: about {duration(planned.seconds)} on {machines}, "
+        f"{planned.busy:.0%} of it busy"
     )
     if planned.guessed:
         text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"

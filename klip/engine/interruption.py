@@ -16,9 +16,9 @@ class Interruption:
     with 143 for SIGTERM.
     """
 
-    def __init__(self, said: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
         self.signal: int | None = None
-        self._said = said
+        self._say = say
         self._before: dict[int, Any] = {}
 
     def __call__(self) -> bool:
@@ -46,7 +46,7 @@ class Interruption:
             self._raise(number)
         self.signal = number
         name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-        self._said(f"{name}: saving the runs, then stopping (once more to stop at once)")
+        self._say(f"{name}: saving the runs, then stopping (once more to stop at once)")
 
     @staticmethod
     def _raise(number: int) -> None:

@@ -2,14 +2,29 @@
 
 import pytest
 
+from klip.cli import experiments, training
 from klip.engine import run
 from tests.engine.test_finish import one_by_one
 from tests.policies.conftest import runs
 
-__all__ = ["in_this_process", "runs"]
+__all__ = ["followed", "in_this_process", "runs"]
 
 
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Jobs are run here, one after the other: no process has to be started, nothing imported."""
     monkeypatch.setattr(run, "site", lambda workers, ray: run.Site(one_by_one, 1, "here"))
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    """What a command would train, and how; nothing is trained, and it exits with 7."""
+    calls = []
+
+    def follow(*args):
+        calls.append(args)
+        return 7
+
+    monkeypatch.setattr(experiments, "follow", follow)
+    monkeypatch.setattr(training, "follow", follow)
+    return calls

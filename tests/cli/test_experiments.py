@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from klip.cli import experiments, main
+from klip.cli import main
 from klip.engine import read_plan, shipped_plans
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 
@@ -16,19 +16,6 @@ tasks = ["CartPole-v1"]
 shapes = ["clip", "clip(eps=0.2)"]
 config = { rollout = 16, envs = 2, steps = 64, minibatch = 16, epochs = 1, hidden = [8] }
 """
-
-
-@pytest.fixture
-def followed(monkeypatch):
-    """What `klip run` would train, and how; nothing is trained."""
-    calls = []
-
-    def follow(*args):
-        calls.append(args)
-        return 7
-
-    monkeypatch.setattr(experiments, "follow", follow)
-    return calls
 
 
 def test_options_reach_the_plan(followed, tmp_path, capsys):

@@ -22,19 +22,6 @@ from tests.runs.folders import fields, make, row
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def followed(monkeypatch):
-    """What would be trained, and how; nothing is."""
-    calls = []
-
-    def follow(*args):
-        calls.append(args)
-        return 7
-
-    monkeypatch.setattr(training, "follow", follow)
-    return calls
-
-
 def test_options_reach_the_configs(followed, tmp_path):
     code = main([
         "train", "CartPole-v1", "--shape", "clip", "spo(eps=0.3)", "--seeds", "2", "--workers", "1",

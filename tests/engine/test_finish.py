@@ -75,5 +75,5 @@ def test_ctrl_c_is_raised_when_all_is_saved(tmp_path):
         yield from (Progress(job.id, "stopped") for job in jobs)
 
     with pytest.raises(KeyboardInterrupt):
-        finish(survey(JOBS, Keeping(tmp_path)), runner, said=said.append)
+        finish(survey(JOBS, Keeping(tmp_path)), runner, say=said.append)
     assert "Ctrl-C: saving the runs" in said[0]
