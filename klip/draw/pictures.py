@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from klip.draw.palette import INK, KILLED, PASSED, Look, looks
 from klip.draw.panel import Axis, Dots, Fan, Floats, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.show import show
+from klip.shapes.names import shape_of
 from klip.studies.across import Across, PooledShape
 from klip.studies.findings import Findings
 from klip.studies.learning import (
@@ -33,7 +34,7 @@ from klip.studies.published import (
     published_peak_kill,
     why_not_compared,
 )
-from klip.studies.study import Study, Variant, shape_of
+from klip.studies.study import Study, Variant
 from klip.studies.tables import FinalReturns, Sweep
 
 STEPS: Final = Axis("environment steps")

@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from klip.draw.sketch import sketch
 from klip.errors import KlipError
-from klip.studies.study import Study, label_of, shape_of
+from klip.shapes.names import brief, shape_of
+from klip.studies.study import Study
 from klip.theory.profile import Profile, profile
 from klip.theory.views import reference_context
 
@@ -65,7 +66,7 @@ def card(spelling: str) -> Card:
         properties = profile(shape).as_dict()
         picture = Markup(sketch(shape))
     except (KlipError, ArithmeticError, ValueError) as error:
-        return Card(spelling, label_of(spelling), formula, value.reference, None, (), str(error))
+        return Card(spelling, brief(spelling), formula, value.reference, None, (), str(error))
     meanings = Profile.meanings()
     described = tuple(
         (name.replace("_", " "), written(known), meanings[name])
@@ -73,7 +74,7 @@ def card(spelling: str) -> Card:
     )
     return Card(
         spelling,
-        label_of(spelling),
+        brief(spelling),
         formula,
         value.reference,
         picture,

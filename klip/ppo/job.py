@@ -19,7 +19,7 @@ from klip.engine.plan import names_in
 from klip.errors import KlipError
 from klip.ppo.config import Config, check, config, lockstep_key
 from klip.runs import Record
-from klip.shapes import parse
+from klip.shapes.names import brief
 
 if TYPE_CHECKING:
     from klip.ppo.cohort import Cohort
@@ -66,12 +66,8 @@ def with_steps(c: Config, steps: int) -> Config:
 
 
 def label(fields: Fields) -> str:
-    """The shape in brief; one that is somebody's code, or of another version, as it is spelled."""
-    spelling = str(fields["shape"])
-    try:
-        return spelling if ":" in spelling else parse(spelling).brief
-    except KlipError:
-        return spelling
+    """The shape in brief."""
+    return brief(str(fields["shape"]))
 
 
 def iterations(fields: Fields) -> int:

@@ -92,6 +92,26 @@ def parse(text: str, rooms: tuple[str, ...] = SHAPES) -> Region:
     return value
 
 
+def shape_of(spelling: str) -> Region | None:
+    """The shape that a record names; None for somebody's code, which is not executed."""
+    if ":" in spelling:
+        return None
+    try:
+        return parse(spelling)
+    except KlipError:  # of another version of Klip
+        return None
+
+
+def brief(spelling: str) -> str:
+    """The shape that a record names, in brief; one that `shape_of` does not give, as spelled.
+
+    >>> brief("clip(eps=0.2)"), brief("my.py:Mine(a=1)")
+    ('clip', 'my.py:Mine(a=1)')
+    """
+    shape = shape_of(spelling)
+    return spelling if shape is None else shape.brief
+
+
 def parse_value(kind: type[V], text: str, rooms: tuple[str, ...] = SHAPES) -> V:
     """The value of a kind that `text` spells; `rooms` are as for `parse`.
 

@@ -18,11 +18,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from klip.shapes.names import brief
 from klip.studies.bootstrap import Floats
 from klip.studies.published import PAPER, settings_differ
 from klip.studies.scores import Estimate, ScoreProfile, Scores, normalise, stack
 from klip.studies.statistics import iqm, mean, performance_profile, probability_of_improvement
-from klip.studies.study import Study, Variant, label_of, plain
+from klip.studies.study import Study, Variant, plain
 
 Key = tuple[str, str]
 """A shape as it is spelled, and a digest of the file that defines it."""
@@ -242,7 +243,7 @@ def _largest(sides: Sequence[_Side]) -> tuple[list[Key], list[_Side]] | None:
 
 
 def _why(side: _Side, keys: Sequence[Key]) -> str:
-    missing = [label_of(key[0]) for key in keys if key not in side.members]
+    missing = [brief(key[0]) for key in keys if key not in side.members]
     if missing:
         return f"without {', '.join(missing)}"
     shared = len(side.seeds(keys))
@@ -286,7 +287,7 @@ def _rows(
     rows = []
     for key in keys:
         shape, own = key[0], scores[key]
-        label = label_of(shape)
+        label = brief(shape)
         if sum(other == shape for other, _ in keys) > 1:
             label = f"{label}, code {key[1]}"
         better = None if key == CLIP else probability_of_improvement(own, clip)

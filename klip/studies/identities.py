@@ -13,8 +13,9 @@ from typing import Final, Literal
 
 import numpy as np
 
+from klip.shapes.names import brief, shape_of
 from klip.studies.published import settings_differ
-from klip.studies.study import Run, Study, label_of, plain, shape_of
+from klip.studies.study import Run, Study, plain
 
 FORMS: Final[tuple[str, ...]] = ("clip", "per-sample", "clip-phi")
 """The three forms of one gradient, each computed by its own route."""
@@ -66,7 +67,7 @@ def also_identical(study: Study) -> list[tuple[str, str, int]]:
         kinds = [shape_of(shape) for shape in shapes]
         forms = all(kind is not None and kind.name in FORMS for kind in kinds)
         if len(shapes) > 1 and not forms:
-            count[task, " = ".join(sorted(map(label_of, shapes)))] += 1
+            count[task, " = ".join(sorted(map(brief, shapes)))] += 1
     return [(task, labels, seeds) for (task, labels), seeds in sorted(count.items())]
 
 

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.engine.job import iterations_of
-from klip.errors import KlipError
 from klip.runs import final_return
 from klip.runs.completions import Completion
-from klip.shapes import Region, parse
+from klip.shapes.names import brief
 from klip.studies.published import PAPER, default_settings, settings_differ
 
 Column = NDArray[np.float64]
@@ -172,26 +171,6 @@ class Study:
         return all(run.status in ENDED for run in self.runs)
 
 
-def shape_of(spelling: str) -> Region | None:
-    """The shape that a run's config names; None for somebody's code, which is not executed."""
-    if ":" in spelling:
-        return None
-    try:
-        return parse(spelling)
-    except KlipError:  # of another version of Klip
-        return None
-
-
-def label_of(spelling: str) -> str:
-    """A shape in brief.
-
-    >>> label_of("clip(eps=0.2)"), label_of("my.py:Mine(a=1)")
-    ('clip', 'my.py:Mine(a=1)')
-    """
-    shape = shape_of(spelling)
-    return spelling if shape is None else shape.brief
-
-
 def plain(value: Any) -> str:
     """A setting's value as a person writes it.
 
@@ -214,7 +193,7 @@ def _variant(runs: Sequence[Run], differing: Sequence[str], edited: set[str]) ->
     marks = [f"{n} {plain(first.settings.get(n))}" for n in differing if n in unusual]
     if first.shape in edited:
         marks.append(f"code {first.code}")
-    label = ", ".join([label_of(first.shape), *marks])
+    label = ", ".join([brief(first.shape), *marks])
     return Variant(first.task, first.shape, first.settings, label, tuple(runs))
 
 
@@ -231,7 +210,7 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _rank(shape: str) -> tuple[int, str]:
     known = [*PAPER.values()]
-    return (known.index(shape) if shape in known else len(known), label_of(shape))
+    return (known.index(shape) if shape in known else len(known), brief(shape))
 
 
 def ordered(runs: Iterable[Run]) -> tuple[Run, ...]:

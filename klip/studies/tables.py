@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from klip.shapes.names import shape_of
 from klip.studies.published import (
     PAPER,
     TASKS,
@@ -24,7 +25,7 @@ from klip.studies.published import (
 )
 from klip.studies.scores import Estimate, Paired, Scores, Summary
 from klip.studies.statistics import against_published, mean, paired_difference, summarise
-from klip.studies.study import Study, Variant, shape_of
+from klip.studies.study import Study, Variant
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from klip.shapes import (
     by_sign,
     parse,
 )
+from klip.shapes.names import brief, shape_of
 
 
 @pytest.mark.parametrize(
@@ -155,3 +156,12 @@ def test_a_file_that_does_not_import(write, text, message):
 def test_a_name_that_the_file_lacks(write):
     with pytest.raises(NameUnknown, match="did you mean Halved"):
         parse(f"{write(MINE)}:Halve")
+
+
+def test_somebodys_code_is_not_executed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('executed', 'w')\n")
+    assert shape_of("evil.py:Mine") is None
+    assert brief("evil.py:Mine") == "evil.py:Mine"
+    assert brief("no-such-shape(a=1)") == "no-such-shape(a=1)"
+    assert not (tmp_path / "executed").exists()

@@ -1,8 +1,8 @@
-"""Studies: runs in order, their variants and labels, and nobody's code executed."""
+"""Studies: runs in order, their variants and labels."""
 
 from klip.runs import read_run
 from klip.studies.reading import read_study
-from klip.studies.study import label_of, plain, shape_of
+from klip.studies.study import plain
 from tests.studies.folders import config, make_run, make_study, small
 
 
@@ -39,15 +39,6 @@ def test_a_config_from_before_a_field_is_at_its_default(tmp_path):
     make_run(tmp_path, config(seed=0, **small()))
     (variant,) = read_study(tmp_path).variants
     assert [run.seed for run in variant.runs] == [0, 1]
-
-
-def test_somebodys_code_is_not_executed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.py").write_text("open('executed', 'w')\n")
-    assert shape_of("evil.py:Mine") is None
-    assert label_of("evil.py:Mine") == "evil.py:Mine"
-    assert label_of("no-such-shape(a=1)") == "no-such-shape(a=1)"
-    assert not (tmp_path / "executed").exists()
 
 
 def test_plain_values():
