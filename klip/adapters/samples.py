@@ -105,6 +105,7 @@ def together(parts: Sequence[Diagnostics]) -> Diagnostics:
         m=torch.cat([part.m for part in parts]),
         active=torch.cat([part.active for part in parts]),
         edges=(joined(0), joined(1)),
+        mark=parts[0].mark,
     )
 
 

@@ -29,7 +29,7 @@ from torch.nn.utils import clip_grad_norm_
 from klip.adapters.common import LOGGED, given_shape, logged
 from klip.adapters.samples import policy_loss, together
 from klip.errors import KlipError
-from klip.shapes import Band, Context, Feedback, Region, Shape, parse, ratio
+from klip.shapes import Band, Context, Feedback, Region, Shape, parse
 from klip.shapes.value import is_number
 from klip.theory.diagnostics import metrics, totals
 from klip.tokens import Diagnostics
@@ -111,6 +111,8 @@ class KlipPPO(PPO):
             begun, ended = len(steps), False
             for batch in self.rollout_buffer.get(self.batch_size):
                 loss, step = self._step(batch, shape, old if asks_kl else None, value_clip)
+                if adapts and old is not None:
+                    step = step._replace(kl=self._kl(old, batch.observations))
                 steps.append(step)
                 if self.target_kl is not None and step.approx_kl > 1.5 * self.target_kl:
                     ended = True
@@ -123,12 +125,12 @@ class KlipPPO(PPO):
                 policy.optimizer.step()
             self._n_updates += 1
             if adapts:
-                moved = Feedback(ratio_deviation=_deviation(steps[begun:]))
+                moved = self._told(steps[begun:], epoch + 1)
                 ended = ended or bool(region.stop(self.shape_state, moved))
             if ended:
                 break
         if adapts and old is not None:
-            feedback = self._feedback(old)
+            feedback = self._told(self._after(shape, old), epoch + 1)
             self.shape_state = _numbers(region.update(self.shape_state, feedback))
         self._log(steps, begun, value_clip)
 
@@ -165,6 +167,7 @@ class KlipPPO(PPO):
             entropy_loss=entropy_loss.item(),
             approx_kl=approx_kl.item(),
             diagnostics=diagnostics,
+            has_entropy=entropy is not None,
         )
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -173,16 +176,41 @@ class KlipPPO(PPO):
         actions = batch.actions.long().flatten() if discrete else batch.actions
         return self.policy.evaluate_actions(batch.observations, actions)
 
-    def _feedback(self, old: OldPolicy) -> Feedback:
-        """What the epochs did to the policy, over the whole rollout."""
-        deviation, kl = [], []
+    def _kl(self, old: OldPolicy, observations: Any) -> float | None:
+        """The mean closed-form KL(old || new); None for a distribution without one."""
+        try:
+            with torch.no_grad():
+                return float(old.kl(observations).mean())
+        except NotImplementedError:
+            return None
+
+    def _after(self, shape: Shape, old: OldPolicy) -> list[Minibatch]:
+        """The rollout in minibatches, as the policy is after the last epoch."""
+        asked = old if uses_kl(shape) else None
         with torch.no_grad():
-            for batch in self.rollout_buffer.get(self.batch_size):
-                log_prob = self._evaluate(batch)[1]
-                deviation.append((ratio(log_prob - batch.old_log_prob) - 1).abs())
-                kl.append(old.kl(batch.observations))
-        means = [float(torch.cat(parts).mean()) for parts in (kl, deviation)]
-        return Feedback(means[0], means[1], float(sum(len(part) for part in kl)))
+            return [
+                self._step(batch, shape, asked, None)[1]._replace(
+                    kl=self._kl(old, batch.observations)
+                )
+                for batch in self.rollout_buffer.get(self.batch_size)
+            ]
+
+    def _told(self, steps: Sequence[Minibatch], epoch: int) -> Feedback:
+        """What some minibatches say to the controller after so many epochs."""
+        diagnostics = _joined(steps)
+        weights = [step.diagnostics.m.numel() for step in steps]
+        named = metrics(totals(diagnostics.observed), diagnostics.mark)
+        row: dict[str, Any] = {name: float(x) for name, x in named.items()}
+        if all(step.kl is not None for step in steps):
+            row["kl"] = float(np.average([step.kl for step in steps], weights=weights))
+        if all(step.has_entropy for step in steps):
+            row["entropy"] = float(np.average([-s.entropy_loss for s in steps], weights=weights))
+        return Feedback.of(
+            row,
+            epoch=float(epoch),
+            samples=float(self.n_steps * self.n_envs),
+            progress=1.0 - self._current_progress_remaining,
+        )
 
     def _log(self, steps: Sequence[Minibatch], last_epoch: int, value_clip: float | None) -> None:
         """The entries of Stable-Baselines3 under `train/`, and the shape's under `klip/`."""
@@ -224,6 +252,10 @@ class Minibatch(NamedTuple):
     entropy_loss: float
     approx_kl: float
     diagnostics: Diagnostics
+    has_entropy: bool
+    """whether the entropy has a formula"""
+    kl: float | None = None
+    """closed form, of the old policy from the new, if a controller may ask for it"""
 
 
 class OldPolicy:
@@ -314,8 +346,3 @@ def _numbers(state: Any) -> dict[str, float]:
 
 def _joined(steps: Sequence[Minibatch]) -> Diagnostics:
     return together([step.diagnostics for step in steps])
-
-
-def _deviation(steps: Sequence[Minibatch]) -> float:
-    """The mean of |w - 1| over some minibatches."""
-    return float(metrics(totals(_joined(steps).observed))["ratio_deviation"])

@@ -33,6 +33,7 @@ from klip.ppo.normalise import Moments, RewardScale, normalise
 from klip.ppo.update import Learner, Outcome, epochs, optimiser
 from klip.shapes import Region, numbers, parse, structure
 from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes
+from klip.theory.partition import mark_of
 
 Metrics = dict[str, Any]
 
@@ -188,7 +189,7 @@ class Cohort:
         lr = c.lr * (1 - k / c.iterations) if c.anneal else c.lr
         outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
             run.learner, run.controller, np.array(list(names.values()), np.float32), batch,
-            orders, np.float32(lr), np.float32(k * c.batch),
+            orders, np.float32(lr), np.float32(k * c.batch), np.float32(k / c.iterations),
         )  # fmt: skip
         row = self._row(i, batch, outcome, lr)
         if int(outcome.trouble) or not_finite(row):
@@ -353,7 +354,8 @@ class Cohort:
             "lr": lr,
         }
         row |= {k: v.tolist() for k, v in metrics.items()}
-        row |= beta_quantiles(np.asarray(outcome.beta), np.asarray(outcome.sets))
+        mark = mark_of(run.value.initial)
+        row |= beta_quantiles(np.asarray(outcome.beta), np.asarray(outcome.sets), mark)
         row["explained_variance"] = explained_variance(
             np.asarray(batch.target), np.asarray(batch.old_value)
         )

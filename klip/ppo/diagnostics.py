@@ -66,7 +66,6 @@ def observe(trained: Trained, losses: Losses) -> Epoch:
         "policy_grad_norm": losses.policy_grad_norm.sum(),
         "grad_norm": losses.grad_norm.sum(),
     }
-    del sums["pulled_mass"]  # a run's metrics have no `pull`
     return Epoch(sums, observed.beta, observed.part)
 
 
@@ -78,16 +77,19 @@ def nothing(count: int) -> Epoch:
     return Epoch(sums, jnp.zeros(count), jnp.full(count, NOT_RUN, jnp.int8))
 
 
-def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
-    """Means and fractions, by the names that the metrics file uses."""
+def metrics(sums: Mapping[str, Array], mark: str) -> dict[str, Array]:
+    """Means and fractions, by the names that the metrics file uses; `mark` ends those of sets."""
     own = {name: sums[name] / sums["count"] for name in _PER_SAMPLE}
     own |= {name: sums[name] / sums["steps"] for name in _PER_STEP}
-    return diagnostics.metrics(sums) | own
+    return diagnostics.metrics(sums, mark) | own
 
 
-def beta_quantiles(beta: NDArray[Any], sets: NDArray[Any]) -> dict[str, list[float] | None]:
+def beta_quantiles(
+    beta: NDArray[Any], sets: NDArray[Any], mark: str
+) -> dict[str, list[float] | None]:
     """Quantiles of the coefficient over all samples of an iteration, and over the killed alone."""
-    return {"beta": quantiles(beta[sets != NOT_RUN]), "beta_kill": quantiles(beta[sets == KILL])}
+    killed = quantiles(beta[sets == KILL])
+    return {"beta": quantiles(beta[sets != NOT_RUN]), f"beta_kill{mark}": killed}
 
 
 def explained_variance(target: NDArray[Any], value: NDArray[Any]) -> float:

@@ -20,8 +20,9 @@ from klip.ppo.config import Config
 from klip.ppo.diagnostics import CHANGED, Epoch, Losses, Trained, metrics, nothing, observe
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
 from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Feedback, Region, Shape, with_numbers
-from klip.theory.diagnostics import merged
-from klip.theory.partition import edges_of
+from klip.theory import diagnostics
+from klip.theory.diagnostics import Observed, merged, totals
+from klip.theory.partition import edges_of, mark_of
 
 Arrays = dict[str, Array]
 
@@ -100,6 +101,30 @@ def _nothing(count: int, state: State, order: Array) -> tuple[State, Epoch]:
     return state, nothing(count)
 
 
+def _context(shape: Shape, batch: Batch, state_kl: Array, entropies: Array, step: Array) -> Context:
+    """What the shape needs to know of each sample of a batch."""
+    known = {"old_log_prob": batch.old_log_prob, "kl": state_kl, "entropy": entropies,
+             "reward": batch.reward, "step": step}  # fmt: skip
+    return Context(**{name: known[name] for name in shape.needs})
+
+
+def _after(
+    layout: Layout, c: Config, arrays: Arrays, shape: Shape, batch: Batch, step: Array
+) -> dict[str, Array]:
+    """The metrics of a whole rollout under the policy that its epochs have left."""
+    new = distribution(layout, arrays, batch.observation)
+    log_ratio = log_prob(layout, new, batch.action) - batch.old_log_prob
+    state_kl, entropies = kl(layout, batch.old, new), entropy(layout, new)
+    context = _context(shape, batch, state_kl, entropies, step)
+    advantage = batch.advantage
+    if c.normalise_advantages == "minibatch":
+        advantage = normalised(advantage)
+    m = jnp.asarray(shape.multiplier(log_ratio, advantage, context), jnp.float32)
+    observed = Observed.of(log_ratio, advantage, m, edges_of(shape, context, log_ratio))
+    means = {"kl": state_kl.mean(), "entropy": entropies.mean()}
+    return diagnostics.metrics(totals(observed), mark_of(shape)) | means
+
+
 @functools.lru_cache(maxsize=64)
 def epochs(
     layout: Layout, c: Config, template: Region, names: tuple[str, ...]
@@ -135,9 +160,7 @@ def epochs(
 
         _, backward, every = jax.vjp(heads, state.arrays, has_aux=True)
         log_ratio = every["log_prob"] - batch.old_log_prob
-        known = {"old_log_prob": batch.old_log_prob, "kl": every["kl"], "entropy": every["entropy"],
-                 "reward": batch.reward, "step": step}  # fmt: skip
-        context = Context(**{name: known[name] for name in shape.needs})
+        context = _context(shape, batch, every["kl"], every["entropy"], step)
         # The barriers keep the compiler from mixing the shape's arithmetic with what all shapes
         # share, the backward pass and the diagnostics, and so from rounding those differently.
         log_ratio, advantage = barrier((log_ratio, advantage))
@@ -190,44 +213,47 @@ def epochs(
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,
-        orders: Array, lr: Array, step: Array,
+        orders: Array, lr: Array, step: Array, progress: Array,
     ) -> Outcome:  # fmt: skip
-        """`orders` is `[epochs, N]`, a permutation each."""
+        """`orders` is `[epochs, N]`, a permutation each; `progress` is 0 at the first rollout."""
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
         shape = value.shape_at(controller)
+        mark = mark_of(shape)
+        known = {"samples": float(c.batch), "progress": progress}
 
         def run(state: State, order: Array) -> tuple[State, Epoch]:
             return epoch(state, shape, lr, step, batch, order)
 
         def body(carry: Any, order: Array) -> Any:
-            state, stopped, sets = carry
+            state, stopped, sets, epoch_number = carry
+            epoch_number = epoch_number + 1
             if value.adapts:
                 skip = functools.partial(_nothing, c.batch)
                 state, done = jax.lax.cond(stopped, skip, run, state, order)
-                deviation = done.sums["ratio_deviation"] / done.sums["count"]
-                feedback = Feedback(ratio_deviation=deviation)
+                feedback = Feedback.of(metrics(done.sums, mark), epoch=epoch_number, **known)
                 stopped = stopped | value.stop(controller, feedback)
             else:
                 state, done = run(state, order)
             now = sets
             if c.per_epoch:
                 now = jnp.zeros(c.batch, jnp.int8).at[order].set(done.sets)
-            return (state, stopped, now), (done, jnp.mean(now != sets))
+            return (state, stopped, now, epoch_number), (done, jnp.mean(now != sets))
 
-        start = (_unpack(layout, learner), jnp.asarray(False), jnp.zeros(c.batch, jnp.int8))
-        (state, _, _), (done, changed) = jax.lax.scan(body, start, orders)
+        begun = (jnp.asarray(False), jnp.zeros(c.batch, jnp.int8), jnp.asarray(0))
+        (state, *_), (done, changed) = jax.lax.scan(
+            body, (_unpack(layout, learner), *begun), orders
+        )
         moved, trouble = _pack(layout, state)
-        row = metrics(merged(done.sums))
+        row = metrics(merged(done.sums), mark)
         if c.per_epoch:
-            row |= {f"epoch.{k}": v for k, v in jax.vmap(metrics)(done.sums).items()}
-            row[f"epoch.{CHANGED}"] = changed
+            by_epoch = jax.vmap(functools.partial(metrics, mark=mark))(done.sums)
+            row |= {f"epoch.{k}": v for k, v in by_epoch.items()}
+            row[f"epoch.{CHANGED}{mark}"] = changed
         if value.adapts:
-            new = distribution(layout, state.arrays, batch.observation)
-            rollout_kl = kl(layout, batch.old, new).mean()
-            w = jnp.exp(log_prob(layout, new, batch.action) - batch.old_log_prob)
-            feedback = Feedback(rollout_kl, jnp.abs(w - 1).mean(), float(c.batch))
-            row["rollout_kl"] = rollout_kl
             row["epochs_run"] = (done.sums["count"] > 0).sum()
+            after = _after(layout, c, state.arrays, shape, batch, step)
+            row["rollout_kl"] = after["kl"]
+            feedback = Feedback.of(after, epoch=row["epochs_run"], **known)
             controller = {k: jnp.asarray(v, jnp.float32)
                           for k, v in value.update(controller, feedback).items()}  # fmt: skip
         kept = jax.tree.map(lambda new, old: jnp.where(trouble, old, new), moved, learner)

@@ -39,6 +39,7 @@ from klip.shapes.controllers import (
     Controller,
     DualAscent,
     ProportionalKL,
+    TargetKL,
 )
 from klip.shapes.hard import (
     Clip,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from klip.shapes.backend import Array, cast, exp, minimum, stop_gradient, where
 from klip.shapes.context import NO_CONTEXT, Context
 from klip.shapes.sample import Sample
-from klip.shapes.shape import REFERENCE_BAND, Penalty, Shape
+from klip.shapes.shape import Penalty, Shape
 from klip.shapes.value import Parameter, Value, entry, parameter
 
 
@@ -146,11 +147,14 @@ class BySign(Shape, abstract=True):
         return self.positive.published and self.negative.published
 
     def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
-        """The edges of the kill set: the lower of `negative`, the upper of `positive`."""
+        """The edges of the kill set: the lower of `negative`, the upper of `positive`.
+
+        The side of a part without a band has no edge: 0 below, infinity above.
+        """
         above, below = self.positive.band(context, like), self.negative.band(context, like)
         if above is None and below is None:
             return None
-        return (below or REFERENCE_BAND)[0], (above or REFERENCE_BAND)[1]
+        return 0.0 if below is None else below[0], math.inf if above is None else above[1]
 
     def multiplier(self, s: Sample) -> Array:
         return where(s.advantage > 0, self.positive.multiplier(s), self.negative.multiplier(s))

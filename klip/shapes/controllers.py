@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from klip.errors import KlipError
 from klip.shapes.backend import Array, clip, maximum, where
-from klip.shapes.hard import ImportanceSampling
+from klip.shapes.hard import Clip, ImportanceSampling
 from klip.shapes.penalties import KL
 from klip.shapes.region import Feedback, Region, State
 from klip.shapes.shape import Shape
@@ -118,6 +118,32 @@ class DualAscent(_Coefficient):
 
     def update(self, state: State, feedback: Feedback) -> State:
         return {"b": maximum(state["b"] + self.rate * (feedback.kl - self.target), 0.0)}
+
+
+@dataclass(frozen=True)
+class TargetKL(Controller):
+    """Stop a rollout's epochs once their KL exceeds `factor` target; the shape until then.
+
+    The KL is that of the epoch that has just ended: the mean of k3 = w - 1 - log w, which
+    Stable-Baselines3 and CleanRL log as `approx_kl`, of k1 = -log w, as in Spinning Up, or the
+    closed form. CleanRL's factor is 1.
+
+    >>> stop = TargetKL(target=0.02)
+    >>> [stop.stop({}, Feedback(k3=d)) for d in (0.029, 0.031)]
+    [False, True]
+    """
+
+    name = "target-kl"
+    reference = "early stopping; Spinning Up, Stable-Baselines3, CleanRL"
+
+    shape: Shape = Clip()
+    target: Parameter = parameter(0.02, above=0)
+    factor: Parameter = parameter(1.5, above=0)
+    estimator: str = parameter("k3", choices=("k3", "k1", "closed-form"))
+
+    def stop(self, state: State, feedback: Feedback) -> Array:
+        measured = "kl" if self.estimator == "closed-form" else self.estimator
+        return getattr(feedback, measured) > self.factor * self.target
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
+from klip.errors import KlipError
 from klip.shapes.backend import Array
 from klip.shapes.value import Value
 
@@ -25,16 +26,79 @@ if TYPE_CHECKING:
 State = Mapping[str, Array]
 
 
-@dataclass(frozen=True)
-class Feedback:
-    """What the epochs of one rollout did to the policy, as means over its samples."""
+class MissingFeedback(KlipError):
+    """A controller reads what its trainer cannot give."""
 
-    kl: Array = 0.0
-    """closed-form KL(old || new)"""
-    ratio_deviation: Array = 0.0
-    """|w - 1|"""
-    samples: Array = 0
-    """how many samples the rollout had"""
+
+def _measured(meaning: str) -> Array:
+    return field(default=None, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Feedback:
+    """What training did to the policy, as means over samples.
+
+    `stop` is told of the epoch that has just ended, each sample as it was when it was trained on.
+    `update` is told of the whole rollout under the policy after its last epoch. The names are those
+    of the metrics (`klip.theory.diagnostics`).
+
+    >>> Feedback(kl=0.1).kl
+    0.1
+    >>> Feedback(kl=0.1).entropy
+    Traceback (most recent call last):
+    klip.shapes.region.MissingFeedback: the feedback has no entropy (entropy of the policy): this trainer cannot give it
+    """
+
+    kl: Array = _measured("closed-form KL(old || new) of a sample's state")
+    k1: Array = _measured("-log w")
+    k3: Array = _measured("w - 1 - log w, an estimate of KL(old || new)")
+    entropy: Array = _measured("entropy of the policy")
+    ratio_mean: Array = _measured("w")
+    ratio_std: Array = _measured("standard deviation of w")
+    ratio_min: Array = _measured("smallest w")
+    ratio_max: Array = _measured("largest w")
+    ratio_deviation: Array = _measured("|w - 1|")
+    inside: Array = _measured("fraction of samples within the shape's band")
+    kill: Array = _measured("fraction outside the band where the advantage pushes")
+    kill_positive: Array = _measured("fraction above the band of positive advantage")
+    kill_negative: Array = _measured("fraction below the band of negative advantage")
+    passing: Array = _measured("fraction outside the band on the other side")
+    killed_mass: Array = _measured("share of |wA| of the killed samples")
+    kept: Array = _measured("fraction of samples with m = wA")
+    weakened: Array = _measured("fraction with m smaller than wA")
+    zeroed: Array = _measured("fraction with m = 0")
+    reversed: Array = _measured("fraction with m A < 0")
+    strengthened: Array = _measured("fraction with m larger than wA")
+    zeroed_mass: Array = _measured("share of |wA| of the zeroed samples")
+    samples: Array = _measured("how many samples the rollout has")
+    epoch: Array = _measured("how many epochs of this rollout have been run")
+    progress: Array = _measured("how much of training is over before this rollout, from 0 to 1")
+
+    def __getattribute__(self, name: str) -> Array:
+        value = object.__getattribute__(self, name)
+        if value is None and name in FEEDBACK_FIELDS:
+            raise MissingFeedback(
+                f"the feedback has no {name} ({FEEDBACK_FIELDS[name]}): {_way_out(name)}"
+            )
+        return value
+
+    @staticmethod
+    def of(metrics: Mapping[str, Array], **more: Array) -> Feedback:
+        """The feedback that metrics hold, by their names, and `more`."""
+        named = {"passing" if name == "pass" else name: x for name, x in metrics.items()}
+        return Feedback(**{name: x for name, x in named.items() if name in FEEDBACK_FIELDS} | more)
+
+
+FEEDBACK_FIELDS: dict[str, str] = {f.name: f.metadata["meaning"] for f in fields(Feedback)}
+"""Each field of the feedback and what it means."""
+
+_OF_BAND = ("inside", "kill", "kill_positive", "kill_negative", "passing", "killed_mass")
+
+
+def _way_out(name: str) -> str:
+    if name in _OF_BAND:
+        return "its shape has no band of its own; read kept, weakened, zeroed or reversed"
+    return "this trainer cannot give it"
 
 
 @dataclass(frozen=True)

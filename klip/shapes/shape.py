@@ -120,6 +120,16 @@ class Shape(Region, abstract=True):
         """
         return None
 
+    @property
+    def banded(self) -> bool:
+        """Whether the shape has a band of its own.
+
+        >>> from klip.shapes import AgeConditioned, SPO
+        >>> AgeConditioned().banded, SPO().banded
+        (True, False)
+        """
+        return self.band(Context(**dict.fromkeys(self.needs, 1.0))) is not None
+
     def shape_at(self, state: State) -> Shape:
         return self
 

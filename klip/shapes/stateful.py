@@ -229,18 +229,21 @@ class DCPO(Band):
 
     cap: Parameter = parameter(10.0, above=1)
 
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        return self.at(context, like)._range(context.old_log_prob)
+
     def multiplier(self, s: Sample) -> Array:
-        lower, upper = self._range(s)
+        lower, upper = self._range(s.old_log_prob)
         above = (s.advantage > 0) & (s.w > upper)
         below = (s.advantage < 0) & ((s.w < lower) | (s.w > self.cap))
         return where(above | below, 0.0, s.w * s.advantage)
 
     def objective(self, s: Sample) -> Array:
-        clipped = smaller_pull(s, *self._range(s))
+        clipped = smaller_pull(s, *self._range(s.old_log_prob))
         return where(s.advantage < 0, maximum(clipped, self.cap * s.advantage), clipped)
 
-    def _range(self, s: Sample) -> Edges:
-        q = maximum(exp(s.old_log_prob), TINY)
+    def _range(self, old_log_prob: Array) -> Edges:
+        q = maximum(exp(old_log_prob), TINY)
         bottom, top = self.edges
         lower = 0.5 + 0.5 * sqrt(maximum(1 - 4 * (1 - bottom) / q, 0.0))
         return lower, 0.5 + 0.5 * sqrt(1 + 4 * (top - 1) / q)

@@ -1,8 +1,18 @@
 """The vocabulary of diagnostics, defined once: what a trust region does to its samples.
 
     w = e^(log w)          surrogate = w A        mass = |w A|        beta = m - w A
-    inside, kill, pass     the partition by the shape's band
     k1 = -log w            k3 = w - 1 - log w
+
+Its fate is what the multiplier m does to a sample, whatever the shape:
+
+    kept                   m = wA
+    weakened               smaller than wA, of its sign
+    zeroed                 m = 0
+    reversed               m A < 0: it pulls the other way
+    strengthened           larger than wA, or m without an advantage
+
+Inside, kill and pass are the paper's partition by the shape's band. For PPO-Clip the zeroed are the
+killed. A shape without a band is divided by a reference band, and the names say so: `kill@0.2`.
 
 `Observed.of` looks at each sample, `totals` sums over samples, `merged` puts the sums of several
 batches together, and `metrics` turns sums into fractions and means. The trainer, the token loss,
@@ -21,6 +31,12 @@ import numpy as np
 from klip.shapes.backend import Array, absolute, maximum, namespace, ratio, sqrt, where
 from klip.theory.partition import split
 
+FATES: Final = ("kept", "weakened", "zeroed", "reversed", "strengthened")
+"""What a multiplier does to a sample, in the order of `Observed.fate`."""
+
+ROUNDING: Final = 1e-6
+"""The share of |wA| up to which m counts as equal to wA, or to 0."""
+
 PARTS: Final = ("inside", "kill", "pass")
 """The three sets of the partition, in the order of `Observed.part`."""
 
@@ -38,7 +54,6 @@ EMPTY: Final = {"ratio_max": 0.0, "ratio_min": float("inf")}
 
 _MEANS = ("surrogate", "ratio_deviation", "k1", "k3")
 _SIGNS = ("positive", "negative", "zero")
-_SHARES = {"killed_mass": "killed_mass", "pull": "pulled_mass"}
 
 
 class Observed(NamedTuple):
@@ -87,6 +102,23 @@ class Observed(NamedTuple):
         return Observed(log_ratio, advantage, m, w, surrogate, beta, inside, kill, passing)
 
     @property
+    def fate(self) -> Array:
+        """What m does to each sample as its index in `FATES`, int8.
+
+        >>> m = np.array([1.5, 1.0, 0.0, -0.5, 2.0])
+        >>> samples = Observed.of(np.full(5, np.log(1.5)), np.ones(5), m, (0.8, 1.2))
+        >>> [FATES[i] for i in samples.fate]
+        ['kept', 'weakened', 'zeroed', 'reversed', 'strengthened']
+        """
+        xp = namespace(self.m)
+        size, near = absolute(self.surrogate), ROUNDING * absolute(self.surrogate)
+        against = ((self.m > 0) & (self.surrogate < 0)) | ((self.m < 0) & (self.surrogate > 0))
+        fate = xp.where(absolute(self.m) < size, 1, 4)
+        fate = xp.where(against, 3, fate)
+        fate = xp.where(absolute(self.m) <= near, 2, fate)
+        return xp.astype(xp.where(absolute(self.beta) <= near, 0, fate), xp.int8)
+
+    @property
     def part(self) -> Array:
         """The set of each sample as its index in `PARTS`, int8."""
         xp = namespace(self.kill)
@@ -107,7 +139,7 @@ def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
     [2.0, 1.0, 2.6, 1.5]
     """
     log_ratio, advantage, m, w, surrogate, _, inside, kill, passing = observed
-    xp = namespace(w)
+    xp, fate = namespace(w), observed.fate
     positive, negative = advantage > 0, advantage < 0
     mass = absolute(surrogate)
 
@@ -145,6 +177,10 @@ def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
         "ratio_min": extreme("ratio_min"),
         "k1": -total(log_ratio),
         "k3": total(w - 1 - log_ratio),
+        **{name: count(fate == i) for i, name in enumerate(FATES)},
+        **{f"{name}_positive": count((fate == i) & positive) for i, name in enumerate(FATES)},
+        **{f"{name}_negative": count((fate == i) & negative) for i, name in enumerate(FATES)},
+        **{f"{name}_mass": total(where(fate == i, mass, 0.0)) for i, name in enumerate(FATES)},
     }
 
 
@@ -160,12 +196,14 @@ def merged(stacked: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
+def metrics(sums: Mapping[str, Array], mark: str = "") -> dict[str, Array]:
     """Fractions of the samples and means over them, by name, from the sums of `totals`.
 
-    `inside`, `kill` and `pass` are fractions, and each is split by the sign of the advantage
-    (`kill_positive`). `killed_mass` is the share of sum |wA| on the kill set, and `pull`
-    is sum |m| / sum |wA|. `k1`, `k3`, `surrogate` and `ratio_deviation` (|w - 1|) are means.
+    Each of `FATES` and of `PARTS` is a fraction, also of the samples of one sign of the advantage
+    (`zeroed_positive`, `kill_positive`). `zeroed_mass` is the share of sum |wA| that the zeroed
+    samples have, and `killed_mass` that of the killed; `pull` is sum |m| / sum |wA|. `k1`, `k3`,
+    `surrogate` and `ratio_deviation` (|w - 1|) are means. The names of the three sets end with
+    `mark` (`klip.theory.partition.mark_of`).
 
     >>> l = np.log(np.array([1.1, 1.5]))
     >>> clip = Observed.of(l, np.ones(2), np.array([1.1, 0.0]), (0.8, 1.2))
@@ -177,14 +215,18 @@ def metrics(sums: Mapping[str, Array]) -> dict[str, Array]:
     row = {name: sums[name] / count for name in _MEANS}
     for part in PARTS:
         named = [f"{part}_{sign}" for sign in _SIGNS if f"{part}_{sign}" in sums]
-        row |= {name: sums[name] / count for name in named}
-        row[part] = sum(sums[name] for name in named) / count
+        row |= {name + mark: sums[name] / count for name in named}
+        row[part + mark] = sum(sums[name] for name in named) / count
+    for name in FATES:
+        row |= {key: sums[key] / count for key in (name, f"{name}_positive", f"{name}_negative")}
     mean = sums["ratio"] / count
     variance = maximum(sums["ratio_square"] / count - mean * mean, 0.0)
     row |= {"ratio_mean": mean, "ratio_std": sqrt(variance)}
     row |= {name: sums[name] for name in EXTREMES}
     whole = maximum(sums["mass"], 1e-30)
-    return row | {name: sums[of] / whole for name, of in _SHARES.items() if of in sums}
+    row |= {f"{name}_mass": sums[f"{name}_mass"] / whole for name in FATES}
+    row["killed_mass" + mark] = sums["killed_mass"] / whole
+    return row | {"pull": sums["pulled_mass"] / whole}
 
 
 def quantiles(values: Array) -> list[float] | None:

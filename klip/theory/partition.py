@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from klip.shapes import NO_CONTEXT, REFERENCE_BAND, Array, Context, Edges, Shape, ratio
 
+REFERENCE_MARK = "@0.2"
+"""What the names of the three sets end with where the reference band divides them: `kill@0.2`."""
+
 
 class Partition(NamedTuple):
     """Three masks of the samples' shape; exactly one holds for each sample."""
@@ -51,3 +54,13 @@ def edges_of(shape: Shape, context: Context = NO_CONTEXT, like: Array = 0.0) -> 
     ((0.75, 1.25), (0.8, 1.2))
     """
     return shape.band(context, like) or REFERENCE_BAND
+
+
+def mark_of(shape: Shape) -> str:
+    """What the names of a shape's three sets end with: nothing if it has a band of its own.
+
+    >>> from klip.shapes import Clip, SPO
+    >>> mark_of(Clip()), mark_of(SPO())
+    ('', '@0.2')
+    """
+    return "" if shape.banded else REFERENCE_MARK

@@ -31,7 +31,9 @@ class Diagnostics:
     active: Tensor
     """`[B, T]`, True at tokens that count"""
     edges: tuple[Any, Any]
-    """the ratios that divide tokens into sets: the shape's band, or 0.8 and 1.2"""
+    """the ratios that divide tokens into sets: the shape's band, or the reference band"""
+    mark: str = ""
+    """what the names of the sets end with: `@0.2` if the reference band divides them"""
     kept: Tensor | None = None
     """`[B, T]`, False where the level itself dropped the token"""
     counted: Tensor | None = None
@@ -60,21 +62,21 @@ class Diagnostics:
     def metrics(self) -> dict[str, float]:
         """Every number by name; those of a span or an age are `span/name` and `age=2-3/name`.
 
-        The names are those of `klip.theory.diagnostics.metrics` (`inside`, `kill`, `pass`,
-        `killed_mass`, `pull`, ...), over the tokens that count. `beta`, `beta_kill` and `ratio`
+        The names are those of `klip.theory.diagnostics.metrics` (`kept`, `zeroed`, `kill`,
+        `zeroed_mass`, `pull`, ...), over the tokens that count. `beta`, `beta_kill` and `ratio`
         have quantiles, as `beta_p50`. A part without tokens has `tokens` = 0 and nothing else.
 
         >>> from klip.tokens import token_loss
         >>> new, ends = torch.tensor([[0.0, 0.5]]), torch.tensor([[False, True]])
         >>> spans = {"answer": ends}
         >>> row = token_loss(new, torch.zeros(1, 2), torch.ones(1), spans=spans)[1].metrics()
-        >>> row["kill"], row["answer/kill"], round(row["killed_mass"], 3)
+        >>> row["zeroed"], row["answer/zeroed"], round(row["zeroed_mass"], 3)
         (0.5, 1.0, 0.622)
         """
         row: dict[str, float] = {}
         for prefix, chosen in self._parts():
             part = self.observed.at(chosen.flatten().nonzero()[:, 0])
-            row |= {prefix + name: value for name, value in _summary(part).items()}
+            row |= {prefix + name: value for name, value in _summary(part, self.mark).items()}
         row["sequences"] = float(self.active.any(-1).sum())
         row["dropped"] = self._dropped()
         row["inert"] = float(self.inert)
@@ -129,16 +131,17 @@ class Diagnostics:
                 floor = above
 
 
-def _summary(part: Observed) -> dict[str, float]:
-    """The metrics of `part`, whose fields are `[n]`."""
+def _summary(part: Observed, mark: str) -> dict[str, float]:
+    """The metrics of `part`, whose fields are `[n]`; `mark` ends the names of the sets."""
     number = part.m.numel()
     if not number:
         return {"tokens": 0.0}
-    named = diagnostics.metrics(totals(part))
+    named = diagnostics.metrics(totals(part), mark)
     values = torch.stack([value.to(part.ratio) for value in named.values()])  # one host read
     row = {"tokens": float(number), **dict(zip(named, values.tolist(), strict=True))}
-    ranked = {"beta": part.beta, "ratio": part.ratio, "beta_kill": part.beta[part.kill]}
-    for name, values in ranked.items():
+    killed = part.beta[part.kill]
+    for name, end, values in (("beta", "", part.beta), ("ratio", "", part.ratio),
+                              ("beta_kill", mark, killed)):  # fmt: skip
         levels = zip(QUANTILE_LABELS, quantiles(values) or (), strict=False)
-        row |= {f"{name}_{label}": value for label, value in levels}
+        row |= {f"{name}_{label}{end}": value for label, value in levels}
     return row

@@ -18,7 +18,7 @@ from klip.errors import KlipError, NotFinite
 from klip.shapes import Clip, Context, Gate, Penalty, Shape, check_needs
 from klip.shapes.backend import cast
 from klip.shapes.context import NO_CONTEXT
-from klip.theory.partition import edges_of
+from klip.theory.partition import edges_of, mark_of
 from klip.tokens.context import from_batch, given_fields, in_dtype, working_dtype
 from klip.tokens.diagnostics import Diagnostics
 from klip.tokens.levels import Level, Token, View
@@ -149,6 +149,7 @@ def token_loss(
             m=pulled.m,
             active=batch.active,
             edges=edges_of(pulled.shape, batch.context, pulled.view.log_ratio),
+            mark=mark_of(pulled.shape),
             kept=pulled.view.kept,
             counted=batch.counted,
             spans=dict(spans or {}),
