@@ -19,7 +19,7 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: style .venv-trl/.dev .venv-verl/.dev  ## style, types, tests
+test: style .venv-trl/.dev .venv-verl/.dev .venv-wheel/.ready  ## style, types, tests
 	$(BIN)/pytest -n 2
 	.venv-trl/bin/python -m pytest -n 2 tests/adapters/trl klip/adapters/trl.py
 	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py
@@ -46,8 +46,16 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 .venv-%/.dev: .venv/.dev
 	$(PYTHON) -m venv .venv-$*
 	echo "import site; site.addsitedir('$(CURDIR)/.venv/$(SITE)')" > .venv-$*/$(SITE)/below.pth
-	.venv-$*/bin/pip install --quiet --disable-pip-version-check 'klip[$*]'
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check 'klip-rl[$*]'
+	touch $@
+
+# The wheel alone, as `pip install klip-rl` gives it; tests/test_wheel.py runs its commands.
+.venv-wheel/.ready: .venv/.dev $(shell find klip -type f -not -name '*.pyc')
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir .venv-wheel/dist .
+	.venv-wheel/bin/pip install --quiet --disable-pip-version-check .venv-wheel/dist/*.whl
 	touch $@
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-trl .venv-verl quickstart .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-trl .venv-verl .venv-wheel quickstart .mypy_cache .ruff_cache .hypothesis

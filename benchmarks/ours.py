@@ -116,9 +116,10 @@ if __name__ == "__main__":
     def hello() -> Answer:
         from importlib.metadata import version
 
+        from klip import __version__
         from klip.ppo.job import PPO
-        from klip.runs.machine import ALWAYS
 
-        return {"versions": {name: version(name) for name in (*ALWAYS, *PPO.libraries)}}
+        versions = {name: version(name) for name in ("numpy", *PPO.libraries)}
+        return {"versions": {"klip": __version__, **versions}}
 
     serve(given.core, lambda: start(given), hello)

@@ -125,7 +125,7 @@ def test_without_pytorch_everything_else_is_there():
         "    print(error)\n"
     )
     assert done.returncode == 0, done.stderr
-    assert "pip install 'klip[torch]'" in done.stdout
+    assert "pip install 'klip-rl[torch]'" in done.stdout
 
 
 @pytest.mark.parametrize(

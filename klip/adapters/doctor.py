@@ -107,7 +107,7 @@ def _verl() -> str:
     except ModuleNotFoundError as error:
         if error.name != "verl":
             raise
-        raise KlipError("verl is not installed here: pip install 'klip[verl]'") from None
+        raise KlipError("verl is not installed here: pip install 'klip-rl[verl]'") from None
     return f"verl {module.__version__}"
 
 
@@ -132,7 +132,7 @@ def _entry_point() -> EntryPoint:
     if not ours:
         raise KlipError(
             f"no installed package has an entry point klip in {GROUP}: install Klip into this "
-            "environment (pip install 'klip[verl]', or --editable for a checkout)"
+            "environment (pip install 'klip-rl[verl]', or --editable for a checkout)"
         )
     return ours[0]
 

@@ -39,7 +39,7 @@ try:
     from accelerate.utils import gather_object  # type: ignore[import-not-found]
     from trl import GRPOConfig, GRPOTrainer
 except ModuleNotFoundError:
-    raise KlipError("klip.adapters.trl needs TRL: pip install 'klip[trl]'") from None
+    raise KlipError("klip.adapters.trl needs TRL: pip install 'klip-rl[trl]'") from None
 
 __all__ = ["KlipGRPOTrainer", "loss_of_trainer"]
 

@@ -170,5 +170,5 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise KlipError('--ray needs Ray: pip install "klip[ray]"') from None
+        raise KlipError('--ray needs Ray: pip install "klip-rl[ray]"') from None
     return ray

@@ -131,7 +131,7 @@ def _check_installed(kinds: set[str]) -> None:
             version(name)
         except PackageNotFoundError:
             raise KlipError(
-                f"these runs need {name}, which is not installed: pip install 'klip[{name}]'"
+                f"these runs need {name}, which is not installed: pip install 'klip-rl[{name}]'"
             ) from None
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from klip import __version__
 from klip.draw.as_plotly import Chart, charts
 from klip.draw.panel import Picture
 from klip.pages import words
@@ -51,7 +51,7 @@ def page(
         drawn |= charts(picture)
     return fill(
         template,
-        version=version("klip"),
+        version=__version__,
         refresh=refresh,
         styles=[asset(name) for name in ("page.css", *also) if name.endswith(".css")],
         scripts=[Markup(get_plotlyjs())]

@@ -194,7 +194,7 @@ def _mp4_writer() -> Callable[[Path, Iterator[Frame], float], None]:
         import imageio_ffmpeg
     except ImportError:
         raise KlipError(
-            'an mp4 needs imageio-ffmpeg: pip install "klip[video]", or film to a .gif'
+            'an mp4 needs imageio-ffmpeg: pip install "klip-rl[video]", or film to a .gif'
         ) from None
 
     program = imageio_ffmpeg.get_ffmpeg_exe()

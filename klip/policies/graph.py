@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 """How far an output may lie from ours, relative to the largest of 1, the output, and the numbers
 that enter the network: float32 sums of larger terms round more, in every runtime alike."""
 OPSET, IR_VERSION = 17, 8  # read by every runtime since 2022
-MISSING = 'onnx and onnxruntime are not installed: pip install "klip[onnx]"'
+MISSING = 'onnx and onnxruntime are not installed: pip install "klip-rl[onnx]"'
 
 
 class NoOnnx(KlipError):

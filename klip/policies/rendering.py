@@ -100,7 +100,7 @@ def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
         raise KlipError(f"{task} needs what is not installed: {one_line(error)}") from error
     except ImportError as error:
         raise KlipError(
-            f'rendering {task} needs {error.name}: pip install "klip[video]"'
+            f'rendering {task} needs {error.name}: pip install "klip-rl[video]"'
         ) from error
     except Exception as error:
         raise KlipError(f"{task} could not be made: {one_line(error)}") from error
@@ -135,7 +135,7 @@ def render(env: gymnasium.Env[Any, Any], task: str) -> Frame:
         frame = np.asarray(env.render())
     except gymnasium.error.DependencyNotInstalled as error:
         raise KlipError(
-            f'rendering {task} needs what is not installed: pip install "klip[video]" '
+            f'rendering {task} needs what is not installed: pip install "klip-rl[video]" '
             f"({one_line(error)})"
         ) from error
     except Exception as error:

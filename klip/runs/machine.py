@@ -9,17 +9,22 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-ALWAYS = ("klip", "numpy")
+from klip import __version__
 
 
 @functools.cache
 def this_machine(libraries: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Versions of `libraries` and of the packages that every run uses, and the processor.
+    """Versions of Klip, of NumPy and of `libraries`, and the processor.
 
     The processor is named with its instruction sets, since compiled code depends on them.
     """
-    versions = {name: version(name) for name in (*ALWAYS, *libraries)}
-    return {**versions, "python": platform.python_version(), "cpu": _processor()}
+    versions = {name: version(name) for name in ("numpy", *libraries)}
+    return {
+        "klip": __version__,
+        **versions,
+        "python": platform.python_version(),
+        "cpu": _processor(),
+    }
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -168,7 +168,7 @@ def _module(to: str) -> Any:
 
 def missing(extra: str, error: ImportError) -> KlipError:
     """The error for an extra that is not installed."""
-    return KlipError(f'--to {extra} needs `pip install "klip[{extra}]"` ({error})')
+    return KlipError(f'--to {extra} needs `pip install "klip-rl[{extra}]"` ({error})')
 
 
 def sync(

@@ -8,7 +8,7 @@ from klip.errors import KlipError
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError:
-    raise KlipError("klip.tokens needs PyTorch: pip install 'klip[torch]'") from None
+    raise KlipError("klip.tokens needs PyTorch: pip install 'klip-rl[torch]'") from None
 
 from klip.tokens.context import ages, token_context
 from klip.tokens.diagnostics import Diagnostics

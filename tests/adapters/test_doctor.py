@@ -32,7 +32,7 @@ def test_without_verl(without_verl, monkeypatch):
     assert marks(found) == {
         "torch": True, "verl": False, "plugin": None, "loss": None, "shape": True, "trial": None,
     }  # fmt: skip
-    assert "pip install 'klip[verl]'" in found[1].says
+    assert "pip install 'klip-rl[verl]'" in found[1].says
     assert found[4].says == "clip(low=0.2, high=0.28) at the level token, by KLIP_SHAPE"
     assert not doctor.healthy(found)
 

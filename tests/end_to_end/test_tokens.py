@@ -214,5 +214,5 @@ assert main(["run", {str(plan)!r}, "--out", {str(tmp_path / "runs")!r}]) == 2
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "scratchpad" in done.stdout
-    assert "klip[torch]" in done.stderr
+    assert "klip-rl[torch]" in done.stderr
     assert not (tmp_path / "runs").exists()

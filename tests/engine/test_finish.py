@@ -56,7 +56,7 @@ def test_a_library_that_is_missing_is_named_before_anything_starts(tmp_path, mon
         raise module.PackageNotFoundError(name)
 
     monkeypatch.setattr(module, "version", version)
-    with pytest.raises(KlipError, match=r"need gymnasium.*klip\[gymnasium\]"):
+    with pytest.raises(KlipError, match=r"need gymnasium.*klip-rl\[gymnasium\]"):
         finish(survey(JOBS, Keeping(tmp_path / "runs")), one_by_one)
     assert not (tmp_path / "runs").exists()
 

@@ -102,7 +102,7 @@ def test_a_film_is_cut_and_its_return_is_not(runs, tmp_path):
 
 def test_an_mp4_without_its_extra(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(KlipError, match=r'pip install "klip\[video\]", or film to a .gif'):
+    with pytest.raises(KlipError, match=r'pip install "klip-rl\[video\]", or film to a .gif'):
         video(load(runs["CartPole-v1"]), tmp_path / "film.mp4")
 
 

@@ -54,7 +54,7 @@ def test_without_the_extra_it_says_so(runs, tmp_path, monkeypatch, absent):
     assert names(made.path) == ["README.md", "config.json", "policy.safetensors"]
     assert made.onnx_difference is None
     (line,) = made.not_written
-    assert 'pip install "klip[onnx]"' in line
+    assert 'pip install "klip-rl[onnx]"' in line
     assert "Not in this folder: policy.onnx" in (made.path / "README.md").read_text()
 
 

@@ -50,7 +50,7 @@ class Odd(gymnasium.Env):
     [
         (np.zeros((4, 4)), r"Odd renders float64\[4, 4\], and a film needs uint8\[H, W, 3\]"),
         (OSError("no\n display"), "Odd could not be rendered: OSError: no display"),
-        (gymnasium.error.DependencyNotInstalled("pygame"), r'pip install "klip\[video\]"'),
+        (gymnasium.error.DependencyNotInstalled("pygame"), r'pip install "klip-rl\[video\]"'),
     ],
 )
 def test_what_is_no_picture_is_said_in_a_line(picture, message):

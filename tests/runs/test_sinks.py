@@ -29,5 +29,5 @@ def test_an_extra_that_is_missing(tmp_path, monkeypatch, extra):
     for name in [name for name in sys.modules if name.split(".")[0] == extra]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, extra, None)
-    with pytest.raises(KlipError, match=rf'pip install "klip\[{extra}\]"'):
+    with pytest.raises(KlipError, match=rf'pip install "klip-rl\[{extra}\]"'):
         sync(tmp_path, extra)

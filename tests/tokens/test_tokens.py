@@ -24,7 +24,7 @@ def test_without_torch_there_is_a_way_out():
     ran = subprocess.run(
         [sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True
     )
-    assert ran.stdout == "klip.tokens needs PyTorch: pip install 'klip[torch]'\n"
+    assert ran.stdout == "klip.tokens needs PyTorch: pip install 'klip-rl[torch]'\n"
 
 
 def test_klip_does_not_import_torch():
