@@ -130,7 +130,7 @@ def train(args: Args) -> tuple[Agent, list[dict[str, float]]]:
                 adam.step()
         recent = returns[-20:]
         row = {"return": sum(recent) / len(recent) if recent else float("nan")}
-        rows.append(row | {name: stats.metrics()[name] for name in ("inside", "kill", "pass")})
+        rows.append(row | {name: stats.metrics()[name] for name in ("kept", "weakened", "zeroed")})
     envs.close()
     return agent, rows
 

@@ -99,7 +99,7 @@ def settings(folder: str, **changes: Any) -> GRPOConfig:
 
 
 def main() -> None:
-    """Train, and print what was killed where."""
+    """Train, and print how many tokens lost their gradient, and where."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", default="clip(low=0.2, high=0.28)")
     parser.add_argument("--steps", type=int, default=60)
@@ -118,10 +118,10 @@ def main() -> None:
         )
         trainer.remove_callback(PrinterCallback)  # there are a hundred numbers an update
         trainer.train()
-    print(f"{'update':>6} {'reward':>7} {'killed':>7} {'reasoning':>10} {'answer':>7}")
-    names = ("reward", "klip/kill", "klip/reasoning/kill", "klip/answer/kill")
+    print(f"{'update':>6} {'reward':>7} {'zeroed':>7} {'reasoning':>10} {'answer':>7}")
+    names = ("reward", "klip/zeroed", "klip/reasoning/zeroed", "klip/answer/zeroed")
     for entry in trainer.state.log_history:
-        if "klip/kill" in entry:
+        if "klip/zeroed" in entry:
             row = [entry.get(name, float("nan")) for name in names]
             print("{:6d} {:7.3f} {:7.3f} {:10.3f} {:7.3f}".format(entry["step"], *row))
 

@@ -22,16 +22,25 @@ from klip.shapes import (
     parameter,
     parse,
 )
+from klip.theory.diagnostics import FATES, PARTS
 from klip.tokens import Level, TokenRegion
 from klip.tokens.region import ROOMS
 
 T = TypeVar("T")
 
 LOGGED = (
-    *("inside", "kill", "pass", "killed_mass", "pull", "k3"),
+    *(*FATES, "zeroed_mass", "reversed_mass", "pull", "k3"),
     *("ratio_mean", "ratio_min", "ratio_max", "beta_p05", "beta_p50", "beta_p95"),
 )
-"""The diagnostics that trainers with a short log record."""
+"""The diagnostics that trainers with a short log record, of any shape."""
+
+OF_BAND = (*PARTS, "killed_mass")
+"""Those that they record of a shape with a band of its own."""
+
+
+def short_log(mark: str) -> tuple[str, ...]:
+    """The names in a short log; `mark` is that of the shape (`klip.theory.partition.mark_of`)."""
+    return LOGGED if mark else (*LOGGED, *OF_BAND)
 
 
 def logged(metrics: Mapping[str, T]) -> dict[str, T]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from klip.adapters.common import TrainersWeight, given_region, logged
+from klip.adapters.common import OF_BAND, TrainersWeight, given_region, logged
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import (
@@ -33,12 +33,12 @@ from klip.shapes import (
     where,
 )
 from klip.shapes.backend import native_exp
-from klip.theory.diagnostics import metrics, totals
+from klip.theory.diagnostics import FATES, metrics, totals
 from klip.tokens import Denominator, Diagnostics, TokenRegion, token_context, token_loss
 
 TRAINER = "prime-rl"
 FIELDS = ("old_log_prob", "mask", "position", "length", "sequence", "reference_log_ratio")
-LOGGED = ("inside", "kill", "pass", "killed_mass", "pull", "ratio_deviation")
+LOGGED = (*FATES, "zeroed_mass", "pull", "ratio_deviation")
 """The diagnostics whose mean over sequences is meaningful."""
 
 
@@ -132,9 +132,10 @@ def _read(shape: str, level: str) -> TokenRegion:
 def _metrics(diagnostics: Diagnostics) -> dict[str, Tensor]:
     """Means over the sequence's tokens, as tensors `[]`: reading numbers would wait for the GPU."""
     sums = totals(diagnostics.observed, diagnostics.active)
-    row = metrics(sums | {"count": sums["count"].clamp(min=1)})
+    row = metrics(sums | {"count": sums["count"].clamp(min=1)}, diagnostics.mark)
     inert = diagnostics.inert.to(sums["count"].dtype)
-    return logged({name: row[name] for name in LOGGED} | {"inert": inert})
+    names = LOGGED if diagnostics.mark else (*LOGGED, *OF_BAND)
+    return logged({name: row[name] for name in names} | {"inert": inert})
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from torch.nn import Module
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
-from klip.adapters.common import LOGGED, given_shape, logged
+from klip.adapters.common import given_shape, logged, short_log
 from klip.adapters.samples import policy_loss, together
 from klip.errors import KlipError
 from klip.shapes import Band, Context, Feedback, Region, Shape, parse
@@ -237,8 +237,8 @@ class KlipPPO(PPO):
         for name, number in rows.items():
             self.logger.record(f"train/{name}", number)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        own = diagnostics.metrics()
-        own = {name: own[name] for name in (*LOGGED, *KILLED) if name in own} | self.shape_state
+        row, names = diagnostics.metrics(), (*short_log(diagnostics.mark), *KILLED)
+        own = {name: row[name] for name in names if name in row} | self.shape_state
         for name, number in logged(own).items():
             self.logger.record(name, number)
 

@@ -22,15 +22,12 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from klip.adapters.common import LOGGED, TrainersWeight, defaults, logged
+from klip.adapters.common import TrainersWeight, defaults, logged, short_log
 from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
 from klip.shapes import LOG_RATIO_LIMIT, Parameter, numbers, parameter
 from klip.shapes.backend import native_exp
 from klip.tokens import Diagnostics, Reducer, token_loss
-
-METRICS = (*LOGGED, "inert")
-"""The diagnostics that every call logs, since verl gathers them by name."""
 
 
 @native_exp()
@@ -78,7 +75,8 @@ def policy_loss(
     row = usual_metrics(diagnostics, log_ratio, rollout_is_weights)
     if chosen.diagnostics:
         own = diagnostics.metrics()
-        row |= logged({name: own.get(name, 0.0) for name in METRICS})
+        names = (*short_log(diagnostics.mark), "inert")  # in every call: verl gathers by name
+        row |= logged({name: own.get(name, 0.0) for name in names})
     return loss, row
 
 

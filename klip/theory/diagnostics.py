@@ -139,7 +139,7 @@ def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
     [2.0, 1.0, 2.6, 1.5]
     """
     log_ratio, advantage, m, w, surrogate, _, inside, kill, passing = observed
-    xp, fate = namespace(w), observed.fate
+    xp = namespace(w)
     positive, negative = advantage > 0, advantage < 0
     mass = absolute(surrogate)
 
@@ -177,11 +177,24 @@ def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
         "ratio_min": extreme("ratio_min"),
         "k1": -total(log_ratio),
         "k3": total(w - 1 - log_ratio),
-        **{name: count(fate == i) for i, name in enumerate(FATES)},
-        **{f"{name}_positive": count((fate == i) & positive) for i, name in enumerate(FATES)},
-        **{f"{name}_negative": count((fate == i) & negative) for i, name in enumerate(FATES)},
-        **{f"{name}_mass": total(where(fate == i, mass, 0.0)) for i, name in enumerate(FATES)},
+        **_by_fate(observed.fate if active is None else where(active, observed.fate, -1), observed),
     }
+
+
+def _by_fate(fate: Array, observed: Observed) -> dict[str, Array]:
+    """For each of `FATES` its samples, those of either sign of the advantage, and their mass."""
+    w, advantage = observed.ratio, observed.advantage
+    xp = namespace(w)
+    chosen = xp.stack([fate == i for i in range(len(FATES))])
+    rows = {
+        "": xp.astype(chosen, w.dtype),
+        "_positive": xp.astype(chosen & (advantage > 0), w.dtype),
+        "_negative": xp.astype(chosen & (advantage < 0), w.dtype),
+        "_mass": where(chosen, absolute(observed.surrogate), 0.0),
+    }
+    samples = tuple(range(1, chosen.ndim))
+    sums = {end: xp.sum(row, axis=samples) for end, row in rows.items()}
+    return {name + end: row[i] for end, row in sums.items() for i, name in enumerate(FATES)}
 
 
 def merged(stacked: Mapping[str, Array]) -> dict[str, Array]:

@@ -31,16 +31,19 @@ def test_an_epoch_that_is_not_run_has_the_same_structure_and_adds_nothing():
     assert jax.tree.structure(run) == jax.tree.structure(not_run)
     assert jax.tree.map(lambda x: x.dtype, run) == jax.tree.map(lambda x: x.dtype, not_run)
     both = merged({k: jnp.stack([run.sums[k], not_run.sums[k]]) for k in run.sums})
-    for name, value in metrics(run.sums).items():
-        assert metrics(both)[name] == value, name
+    for name, value in metrics(run.sums, "").items():
+        assert metrics(both, "")[name] == value, name
 
 
 def test_the_names_of_a_run_stay():
     """Metrics files, results and readers know these."""
     signed = [f"{part}_{sign}" for part in ("inside", "kill", "pass")
               for sign in ("positive", "negative")]  # fmt: skip
-    assert set(metrics(an_epoch().sums)) == {
+    fates = ("kept", "weakened", "zeroed", "reversed", "strengthened")
+    by_fate = [f"{fate}{end}" for fate in fates for end in ("", "_positive", "_negative", "_mass")]
+    assert set(metrics(an_epoch().sums, "")) == {
         "inside", "kill", "pass", "inside_zero", *signed, "killed_mass", "surrogate",
+        *by_fate, "pull",
         "ratio_mean", "ratio_std", "ratio_max", "ratio_min", "ratio_deviation", "k1", "k3",
         "kl", "entropy", "value_loss", "policy_grad_norm", "grad_norm",
     }  # fmt: skip
@@ -48,10 +51,10 @@ def test_the_names_of_a_run_stay():
 
 def test_quantiles_leave_out_what_was_not_run():
     beta, sets = np.array([1.0, 2.0, 3.0, 99.0]), np.array([0, 1, 2, NOT_RUN])
-    found = beta_quantiles(beta, sets)
+    found = beta_quantiles(beta, sets, "")
     assert found["beta"] == [np.percentile(beta[:3], q) for q in (1, 5, 10, 25, 50, 75, 90, 95, 99)]
     assert found["beta_kill"] == [2.0] * 9
-    assert beta_quantiles(beta, np.zeros(4))["beta_kill"] is None
+    assert beta_quantiles(beta, np.zeros(4), "@0.2")["beta_kill@0.2"] is None
 
 
 def test_explained_variance():

@@ -8,13 +8,27 @@ import numpy as np
 import optax
 import pytest
 
+from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.advantages import preparation
 from klip.ppo.cohort import program
 from klip.ppo.config import Config
 from klip.ppo.update import TROUBLES, Learner, epochs, optimiser
-from klip.shapes import PerSample, numbers, parse, structure, where
+from klip.shapes import (
+    SPO,
+    Clip,
+    Controller,
+    PerSample,
+    Shape,
+    numbers,
+    parse,
+    structure,
+    where,
+)
+from klip.shapes.region import FEEDBACK_FIELDS
 from klip.tasks import Box
+from klip.theory import diagnostics
+from klip.theory.diagnostics import Observed, totals
 from tests.ppo.test_advantages import rollout
 
 SIZE = 4
@@ -34,7 +48,7 @@ def setting(**fields):
     return c, layout, Learner(moved, optimiser(c).init(moved)), batch
 
 
-def run(c, layout, learner, batch, shape, orders=None, lr=3e-4):
+def run(c, layout, learner, batch, shape, orders=None, lr=3e-4, progress=0.25):
     value = parse(shape) if isinstance(shape, str) else shape
     names = numbers(value)
     if orders is None:
@@ -49,6 +63,7 @@ def run(c, layout, learner, batch, shape, orders=None, lr=3e-4):
         orders.astype(np.int32),
         np.float32(lr),
         np.float32(0),
+        np.float32(progress),
     )
 
 
@@ -220,6 +235,62 @@ def test_controllers_hear_the_rollouts_kl():
     new = policy.distribution(layout, layout.split(outcome.learner.vector), batch.observation)
     expected = float(policy.kl(layout, batch.old, new).mean())
     assert float(outcome.metrics["rollout_kl"]) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("estimator", ["k3", "k1", "closed-form"])
+def test_a_target_kl_ends_the_epochs(estimator):
+    c, layout, learner, batch = setting(epochs=4)
+    tight = f"target-kl(shape=clip, target=1e-9, estimator={estimator})"
+    assert int(run(c, layout, learner, batch, tight).metrics["epochs_run"]) == 1
+    loose = f"target-kl(shape=clip, target=100, estimator={estimator})"
+    free = run(c, layout, learner, batch, loose)
+    assert int(free.metrics["epochs_run"]) == 4
+    plain = run(c, layout, learner, batch, "clip")
+    np.testing.assert_array_equal(free.learner.vector, plain.learner.vector)
+
+
+@dataclass(frozen=True)
+class Hears(Controller):
+    """A controller whose state is all it was told last; it stops at what is not a number."""
+
+    shape: Shape = Clip()
+
+    def init(self):
+        return dict.fromkeys(FEEDBACK_FIELDS, 0.0)
+
+    def stop(self, state, feedback):
+        heard = jnp.stack([jnp.float32(getattr(feedback, name)) for name in FEEDBACK_FIELDS])
+        return ~jnp.all(jnp.isfinite(heard))
+
+    def update(self, state, feedback):
+        return {name: getattr(feedback, name) for name in FEEDBACK_FIELDS}
+
+
+def test_controllers_hear_every_field_at_every_call():
+    c, layout, learner, batch = setting(epochs=2)
+    outcome = run(c, layout, learner, batch, Hears())
+    assert int(outcome.metrics["epochs_run"]) == 2
+    new = policy.distribution(layout, layout.split(outcome.learner.vector), batch.observation)
+    log_ratio = policy.log_prob(layout, new, batch.action) - batch.old_log_prob
+    m = Clip().multiplier(log_ratio, batch.advantage)
+    observed = Observed.of(log_ratio, batch.advantage, m, (0.8, 1.2))
+    expected = diagnostics.metrics(totals(observed)) | {
+        "kl": policy.kl(layout, batch.old, new).mean(),
+        "entropy": policy.entropy(layout, new).mean(),
+        "samples": c.batch,
+        "epoch": 2,
+        "progress": 0.25,
+    }
+    expected["passing"] = expected["pass"]
+    assert outcome.controller.keys() == FEEDBACK_FIELDS.keys()
+    for name, told in outcome.controller.items():
+        assert float(told) == pytest.approx(float(expected[name]), rel=1e-3, abs=1e-6), name
+
+
+def test_feedback_of_a_band_that_is_not_there_is_an_error():
+    c, layout, learner, batch = setting(epochs=1)
+    with pytest.raises(KlipError, match=r"no inside .* no band of its own; read kept"):
+        run(c, layout, learner, batch, Hears(shape=SPO()))
 
 
 @pytest.mark.parametrize("field", ["advantage", "old_log_prob", "observation", "target"])

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.shapes import Clip
+from klip.shapes import CISPO, DPPOTV, SAPO, SPO, Clip, ImportanceSampling, Shape, catalogue
 from klip.theory.diagnostics import (
+    FATES,
     PARTS,
     QUANTILE_LABELS,
     QUANTILES,
@@ -19,7 +20,8 @@ from klip.theory.diagnostics import (
     quantiles,
     totals,
 )
-from tests.shapes.samples import seeds
+from klip.theory.partition import edges_of, mark_of
+from tests.shapes.samples import convert, draw_samples, seeds
 
 EDGES = (0.8, 1.2)
 
@@ -110,3 +112,71 @@ def test_quantiles():
     assert quantiles(torch.from_numpy(values)) == expected
     assert quantiles(values[:0]) is None
     assert QUANTILE_LABELS[:2] == ("p01", "p05")
+
+
+@pytest.mark.parametrize("name", sorted(catalogue(Shape)))
+def test_fates_are_a_count_of_the_multiplier_by_hand(name):
+    """Every shipped shape: what the metrics say is what m says, sample by sample."""
+    shape = catalogue(Shape)[name]()
+    log_ratio, advantage, given_fields = draw_samples(shape, np.random.default_rng(7), 400, 1.5)
+    context = convert(given_fields, lambda x: x)
+    m = np.broadcast_to(shape.multiplier(log_ratio, advantage, context), log_ratio.shape)
+    edges = edges_of(shape, context, log_ratio)
+    row = metrics(totals(Observed.of(log_ratio, advantage, m, edges)), mark_of(shape))
+    counts, masses = dict.fromkeys(FATES, 0), dict.fromkeys(FATES, 0.0)
+    for pull, x, a in zip(m, log_ratio, advantage, strict=True):
+        plain = np.exp(np.clip(x, -20, 20)) * a
+        if abs(pull - plain) <= 1e-6 * abs(plain):
+            fate = "kept"
+        elif abs(pull) <= 1e-6 * abs(plain):
+            fate = "zeroed"
+        elif pull * a < 0:
+            fate = "reversed"
+        else:
+            fate = "weakened" if abs(pull) < abs(plain) else "strengthened"
+        counts[fate] += 1
+        masses[fate] += abs(plain)
+    for fate in FATES:
+        assert row[fate] == counts[fate] / 400, fate
+        assert row[f"{fate}_mass"] == pytest.approx(masses[fate] / sum(masses.values())), fate
+
+
+@given(seeds)
+def test_ppo_clip_zeroes_exactly_what_it_kills(seed):
+    observed = Observed.of(*draw(seed), EDGES)
+    np.testing.assert_array_equal(observed.fate == FATES.index("zeroed"), observed.kill)
+    row = metrics(totals(observed))
+    assert row["zeroed"] == row["kill"]
+    assert row["zeroed_mass"] == row["killed_mass"]
+    assert row["kept"] == pytest.approx(row["inside"] + row["pass"])
+
+
+def test_shapes_without_a_band_are_told_apart():
+    """One batch: what each does is its own, and a reference band is called one."""
+    log_ratio, advantage, _ = draw(3, 2000)
+    rows = {}
+    for shape in (Clip(), CISPO(), SAPO(), SPO(), ImportanceSampling()):
+        m = np.broadcast_to(shape.multiplier(log_ratio, advantage), log_ratio.shape)
+        observed = Observed.of(log_ratio, advantage, m, edges_of(shape))
+        rows[shape.name] = metrics(totals(observed), mark_of(shape))
+    assert rows["is"]["kept"] == 1
+    assert rows["sapo"]["zeroed"] == 0
+    assert rows["sapo"]["weakened"] > 0.8
+    assert rows["spo"]["reversed"] > 0.2
+    assert rows["cispo"]["weakened"] == pytest.approx(np.mean(np.exp(log_ratio) > CISPO().cap), 0.1)
+    assert "kill" in rows["clip"]
+    for name in ("is", "sapo", "spo"):
+        assert "kill" not in rows[name]
+        assert rows[name]["kill@0.2"] == rows["clip"]["kill"]
+        assert {"inside@0.2", "pass@0.2", "killed_mass@0.2", "kill_positive@0.2"} <= set(rows[name])
+
+
+def test_a_mask_by_probability_counts_what_it_drops():
+    """DPPO-TV drops by the old probability: a band of the ratio knows nothing of it."""
+    shape = DPPOTV()
+    log_ratio, advantage, given_fields = draw_samples(shape, np.random.default_rng(0), 2000, 1.0)
+    context = convert(given_fields, lambda x: x)
+    m = shape.multiplier(log_ratio, advantage, context)
+    row = metrics(totals(Observed.of(log_ratio, advantage, m, edges_of(shape))), mark_of(shape))
+    assert row["zeroed"] == np.mean((m == 0) & (advantage != 0))
+    assert abs(row["zeroed"] - row["kill@0.2"]) > 0.1
