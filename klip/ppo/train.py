@@ -11,6 +11,7 @@ from klip.engine.finish import Listener, Result, finish, here, survey
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
 from klip.shapes import Region
+from klip.shapes.names import spelled
 
 
 def plan(
@@ -21,11 +22,12 @@ def plan(
 ) -> list[Config]:
     """Every shape with every seed, seeds varying fastest."""
     shapes = [shape] if isinstance(shape, (str, Region)) else list(shape)
+    spellings = [each if isinstance(each, str) else spelled(each) for each in shapes]
     chosen = range(seeds) if isinstance(seeds, int) else list(seeds)
     if not shapes or not chosen:
         raise KlipError("nothing to train: give at least one shape and one seed")
     configs = [
-        config(task, shape=str(each), seed=seed, **fields) for each in shapes for seed in chosen
+        config(task, shape=each, seed=seed, **fields) for each in spellings for seed in chosen
     ]
     if len({c.id for c in configs}) < len(configs):
         raise KlipError("the same run is named twice: give each shape and seed once")

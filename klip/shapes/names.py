@@ -5,8 +5,10 @@
     clip(eps=by-age(fresh=0.2))              a parameter that depends on the context
     truncate(cap=2) * clip + kl-k3(b=0.1)    composed
     my_shapes.py:MyShape(scale=0.3)          a user's class, in a file or a module
+    clip(eps=my_shapes.py:Cosine) + kl-k3    also as a part of another value
 
-`str` of a value is its full spelling, and `parse` reads it back.
+`str` of a value is its full spelling, and `parse` reads it back. `spelled` does so for values whose
+class somebody imported, and `digest_of_code` tells whether the code that a spelling names changed.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ from klip.shapes.value import V, Value
 class NameUnknown(KlipError):
     """No shape has this name."""
 
+
+_OWN = re.compile(r"(?P<place>[^\s()*+=,:'\"]+):(?P<name>[A-Za-z_]\w*)")
+"""A user's class in a spelling: the file or module, and the class's name."""
 
 SHAPES = ("klip.shapes",)
 """The packages whose values `parse` knows by name alone."""
@@ -126,12 +131,17 @@ def parse_value(kind: type[V], text: str, rooms: tuple[str, ...] = SHAPES) -> V:
 
 
 def _evaluate(text: str, kind: type[Value], rooms: tuple[str, ...]) -> Any:
-    place, names = "", dict(catalogue(Value, rooms))
-    names[BySign.name] = BySign
-    expression = text.strip()
-    if match := re.match(r"^([^\s()*+=,]+):([A-Za-z_]\w*.*)$", expression, re.DOTALL):
-        place, expression = match.groups()
-        names |= _user_values(place)
+    names: dict[str, type[Value]] = {**catalogue(Value, rooms), BySign.name: BySign}
+    places = list(dict.fromkeys(match["place"] for match in _OWN.finditer(text)))
+    own = {place: _user_values(place) for place in places}
+    for i, place in enumerate(places):  # a class of the same name may be in several
+        names |= own[place] | {f"{name}_in_{i}": cls for name, cls in own[place].items()}
+
+    def alias(match: re.Match[str]) -> str:
+        place, name = match["place"], match["name"]
+        return f"{name}_in_{places.index(place)}" if name in own[place] else name
+
+    expression = _OWN.sub(alias, text.strip())
     try:
         tree = ast.parse(_identifiers(expression), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -139,7 +149,7 @@ def _evaluate(text: str, kind: type[Value], rooms: tuple[str, ...]) -> Any:
             f"cannot read the {kind.__name__.lower()} {text!r}; write name(parameter=number, ...), "
             + ('such as "clip(eps=0.2)"' if kind is Shape else listed(kind, rooms))
         ) from None
-    return _Reader(text, place, names, kind, rooms).read(tree)
+    return _Reader(text, " and ".join(places), names, kind, rooms).read(tree)
 
 
 def _identifiers(text: str) -> str:
@@ -274,13 +284,82 @@ def load_module(place: str) -> ModuleType:
         ) from error
 
 
+def spelled(value: Value) -> str:
+    """The spelling by which any process finds a value's classes, those of users in their files.
+
+    It is `str(value)`, in which a class that was imported from a module has that module's place.
+
+    >>> from klip.shapes import Clip
+    >>> spelled(Clip())
+    'clip(eps=0.2)'
+    """
+    for part in value.parts():
+        cls = type(part)
+        if not cls.source and cls.__module__.split(".")[0] != "klip":
+            cls.source = _place_of(cls)
+    return str(value)
+
+
+def _place_of(cls: type[Value]) -> str:
+    """The file of a class if it is a module on its own, else the module's dotted name."""
+    module = sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
+    inner = "<locals>" in cls.__qualname__
+    if cls.__module__ == "__main__" or file is None or inner:
+        where = "a function" if inner else "the main script" if file else "a notebook or session"
+        raise KlipError(
+            f"{cls.__name__} is defined in {where}, where other processes cannot import it: put "
+            "the class into a file of its own, such as shapes.py, and import it from there, or "
+            f"give 'shapes.py:{cls.__name__}'"
+        )
+    if "." in cls.__module__:
+        return cls.__module__
+    path = Path(file).resolve()
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def digest_of_code(shape: str) -> str:
-    """12 hex digits of the hash of the file that a spelling names (`my.py:Mine`), or ""."""
-    place, colon, _ = shape.partition(":")
-    if not colon:
+    """12 hex digits that stand for what the code means that a spelling names, or "".
+
+    Comments, docstrings and layout are no part of it; modules that lie beside a file and are
+    imported by it are.
+    """
+    paths = [_path_of(match["place"]) for match in _OWN.finditer(shape)]
+    meaning: dict[Path, str] = {}
+    for path in paths:
+        _add_meaning(path, meaning)
+    if not meaning:
         return ""
-    path = Path(place)
-    if not place.endswith(".py"):
-        spec = importlib.util.find_spec(place)
-        path = Path(spec.origin or "") if spec is not None else path
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
+    text = "\n".join(meaning[path] for path in sorted(meaning, key=lambda path: path.name))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _path_of(place: str) -> Path:
+    if place.endswith(".py"):
+        return Path(place)
+    spec = importlib.util.find_spec(place)
+    return Path((spec.origin if spec is not None else None) or place)
+
+
+def _add_meaning(path: Path, meaning: dict[Path, str]) -> None:
+    """The code of a file and of the modules beside it that it imports, without what says nothing."""
+    if path in meaning or not path.is_file():
+        return
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        meaning[path] = path.read_bytes().hex()
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = isinstance(node.body[0], ast.Expr) if node.body else False
+            if text and ast.get_docstring(node, clean=False) is not None:
+                node.body[0] = ast.Pass()
+    meaning[path] = ast.unparse(tree)
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            _add_meaning(path.with_name(f"{name.split('.')[0]}.py"), meaning)
