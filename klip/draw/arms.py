@@ -56,24 +56,27 @@ def entropy(group: GroupFindings) -> Picture | None:
     return Picture("entropy", (panel,), 1, ACROSS) if panel else None
 
 
-def kill(group: GroupFindings) -> Picture | None:
-    """The share of tokens that are killed: of all, in the answer, in the reasoning."""
+def zeroed(group: GroupFindings) -> Picture | None:
+    """The share of tokens that have no pull: of all, in the answer, in the reasoning."""
     panels = (
-        _over_training(group, "kill", "Killed", "killed, share of tokens"),
-        _over_training(group, "answer_kill", "Killed in the answer", "share of its tokens"),
-        _over_training(group, "reasoning_kill", "Killed in the reasoning", "share of its tokens"),
+        _over_training(group, "zeroed", "Zeroed", "zeroed, share of tokens"),
+        _over_training(group, "answer_zeroed", "Zeroed in the answer", "share of its tokens"),
+        _over_training(group, "reasoning_zeroed", "Zeroed in the reasoning", "share of its tokens"),
     )
     known = tuple(panel for panel in panels if panel)
-    return Picture("kill", known) if known else None
+    return Picture("zeroed", known) if known else None
 
 
 def by_age(group: GroupFindings) -> Picture | None:
-    """What is killed and what passes at each age, averaged over training."""
+    """What is zeroed and what is weakened at each age, averaged over training."""
     if not group.age_shares:
         return None
     return Picture(
         "by-age",
-        (_ages(group, "age_kill", "Killed, by age"), _ages(group, "age_pass", "Passed, by age")),
+        (
+            _ages(group, "age_zeroed", "Zeroed, by age"),
+            _ages(group, "age_weakened", "Weakened, by age"),
+        ),
     )
 
 
@@ -81,7 +84,7 @@ PICTURES: Final[tuple[Callable[[GroupFindings], Picture | None], ...]] = (
     differences,
     accuracy,
     entropy,
-    kill,
+    zeroed,
     by_age,
 )
 """In the order of a page; each returns None where a group has nothing to show."""

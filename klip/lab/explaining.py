@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from klip.lab.addition import decode
-from klip.runs.completions import PARTS, Completion
+from klip.runs.completions import DIGITS, FATES, Completion
 from klip.tokens import Diagnostics
 
 GROUPS, OF_EACH = 2, 2
@@ -24,7 +24,7 @@ def explained(
         wrong = [i for i in rows if advantage[i] < 0][:OF_EACH]
         if right and wrong:
             chosen.append(right + wrong)
-    samples, letters = [], list(PARTS)
+    samples, letters = [], list(FATES)
     for i in (row for rows in chosen[:GROUPS] for row in rows):
         active = diagnostics.active[i]
         samples.append(
@@ -35,11 +35,11 @@ def explained(
                 _short(advantage[i]),
                 tuple(_short(x) for x in observed.ratio[i][active]),
                 tuple(_short(x) for x in observed.m[i][active]),
-                "".join(letters[k] for k in observed.part[i][active].tolist()),
+                "".join(letters[k] for k in observed.fate[i][active].tolist()),
             )
         )
     return samples
 
 
 def _short(x: Tensor) -> float:
-    return float(f"{float(x):.4g}")
+    return float(f"{float(x):.{DIGITS}g}")

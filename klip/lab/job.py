@@ -151,7 +151,7 @@ def _open_warmup(configs: Sequence[Warmup], needed: Sequence[Sequence[Record]]) 
 LIBRARIES = ("torch",)
 TOKENS = Kind(
     libraries=LIBRARIES,
-    brief=("iteration", "step", "return_mean", "kill", "kl"),
+    brief=("iteration", "step", "return_mean", "zeroed", "kl"),
     read=lambda fields: whole(TokenConfig, _without_names(fields)),
     check=check,
     label=_label,

@@ -14,7 +14,7 @@ from klip.draw.arms import arm_looks
 from klip.draw.panel import Picture
 from klip.pages.template import page
 from klip.pages.words import around_zero, marks, percent, reach, span, verdict
-from klip.runs.completions import PARTS, Completion
+from klip.runs.completions import FATES, Completion
 from klip.studies.arms import ArmFindings, GroupFindings, TokenFindings, shown_runs, start
 from klip.studies.study import Run, plain
 
@@ -84,7 +84,7 @@ def conclusion(group: GroupFindings) -> list[str]:
         is_so = "not told apart from" if shown == "open" else f"{shown} than"
         lines.append(
             f"“{pair.arm.name}” is {is_so} “{pair.other.name}”: {reach(pair.final)} points of "
-            f"accuracy, with a kill fraction that differs by {reach(pair.kill)} points."
+            f"accuracy, with a share of zeroed tokens that differs by {reach(pair.zeroed)} points."
         )
     return lines
 
@@ -131,10 +131,10 @@ def _rows(rows: Sequence[ArmFindings]) -> list[dict[str, Any]]:
 
 def _sample(sample: Completion) -> dict[str, Any]:
     tokens = []
-    for text, letter, w, m in zip(sample.text, sample.part, sample.ratio, sample.pull, strict=True):
-        part = PARTS[letter]
-        about = f"{text}  {part}: w {w:.3g}, A {sample.advantage:+.3g}, m {m:+.3g}"
-        tokens.append({"text": text, "part": part, "told": about.replace("-", "−")})
+    for text, letter, w, m in zip(sample.text, sample.fate, sample.ratio, sample.pull, strict=True):
+        fate = FATES[letter]
+        about = f"{text}  {fate}: w {w:.3g}, A {sample.advantage:+.3g}, m {m:+.3g}"
+        tokens.append({"text": text, "fate": fate, "told": about.replace("-", "−")})
     return {"about": sample, "tokens": tokens}
 
 

@@ -96,7 +96,7 @@ def _open(configs: Sequence[Config], needed: Sequence[Sequence[Record]]) -> Coho
 
 PPO = Kind(
     libraries=("jax", "jaxlib", "optax", "gymnasium", "mujoco"),
-    brief=("iteration", "step", "return_mean", "kill", "kl"),
+    brief=("iteration", "step", "return_mean", "zeroed", "kl"),
     read=lambda fields: whole(Config, fields),
     check=check,
     label=label,

@@ -1,4 +1,4 @@
-"""A few completions, token by token: which were killed, and with what ratio, advantage and pull."""
+"""A few completions, token by token: what happened to each, with its ratio, advantage and pull."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from klip.errors import KlipError
 from klip.theory import diagnostics
 
-PARTS = {name[0]: name for name in diagnostics.PARTS}
-"""The sets of the partition by the letter that is kept for each token."""
+FATES = {name[0]: name for name in diagnostics.FATES}
+"""What a multiplier does to a token, by the letter that is kept for each."""
+
+DIGITS = 4
+"""significant digits of the numbers that are kept"""
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,8 @@ class Completion:
     """w of each token"""
     pull: tuple[float, ...]
     """m of each token"""
-    part: str
-    """i, k or p for each token: inside, kill, pass"""
+    fate: str
+    """k, w, z, r or s for each token: kept, weakened, zeroed, reversed, strengthened"""
 
     @staticmethod
     def to_json(samples: Sequence[Completion]) -> bytes:
@@ -45,18 +50,30 @@ class Completion:
     @staticmethod
     def read(fields: dict[str, Any]) -> Completion:
         """One completion from JSON, in which anything may stand."""
+        advantage = float(fields["advantage"])
+        ratio, pull = (tuple(map(float, fields[name])) for name in ("ratio", "pull"))
+        fate = str(fields["fate"]) if "fate" in fields else _fates(ratio, advantage, pull)
         completion = Completion(
             prompt=str(fields["prompt"]),
             text=str(fields["text"]),
             age=int(fields["age"]),
-            advantage=float(fields["advantage"]),
-            ratio=tuple(map(float, fields["ratio"])),
-            pull=tuple(map(float, fields["pull"])),
-            part=str(fields["part"]),
+            advantage=advantage,
+            ratio=ratio,
+            pull=pull,
+            fate=fate,
         )
-        text, part = completion.text, completion.part
-        if {len(text)} != {len(completion.ratio), len(completion.pull), len(part)}:
+        text = completion.text
+        if {len(text)} != {len(ratio), len(pull), len(fate)}:
             raise ValueError(f"{text!r} has not one number for each token")
-        if not set(part) <= PARTS.keys():
-            raise ValueError(f"the parts of {text!r} are {part!r}")
+        if not set(fate) <= FATES.keys():
+            raise ValueError(f"the fates of {text!r} are {fate!r}")
         return completion
+
+
+def _fates(ratio: Sequence[float], advantage: float, pull: Sequence[float]) -> str:
+    """Fates from numbers that were rounded, for completions of the time before they were kept."""
+    near = 4 * 10.0**-DIGITS
+    plain = [w * advantage for w in ratio]
+    rounded = [x if abs(m - x) <= near * abs(x) else m for m, x in zip(pull, plain, strict=True)]
+    surrogate, m = np.array(plain), np.array(rounded)
+    return "".join(list(FATES)[i] for i in diagnostics.fate(surrogate, m))

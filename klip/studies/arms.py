@@ -22,8 +22,9 @@ from klip.studies.tables import ends
 
 COLLAPSED: Final = 0.5
 """A run has collapsed if its final accuracy is below this share of its warm-up's."""
-PARTS: Final = ("kill", "pass", "killed_mass", "answer_kill", "reasoning_kill", "answer_pass",
-                "reasoning_pass")  # fmt: skip
+PARTS: Final = ("zeroed", "weakened", "reversed", "zeroed_mass", "answer_zeroed",
+                "reasoning_zeroed", "answer_weakened", "reasoning_weakened", "kill",
+                "pass")  # fmt: skip
 """Shares of tokens that are averaged over training."""
 
 Score = Callable[[Run], float]
@@ -165,7 +166,7 @@ class MatchedPair:
     other: Arm
     final: Estimate | None
     early: Estimate | None
-    kill: Estimate | None
+    zeroed: Estimate | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +211,7 @@ def _group(name: str, arms: list[Arm]) -> GroupFindings:
     matched = (
         MatchedPair(
             arm, other, difference(arm, other), difference(arm, other, over_training),
-            difference(arm, other, average("kill")),
+            difference(arm, other, average("zeroed")),
         )
         for arm in arms
         if (other := named.get(arm.against)) is not None
@@ -257,7 +258,7 @@ def records(findings: TokenFindings) -> list[dict[str, Any]]:
     for row in (row for group in findings.groups for row in group.rows):
         arm = row.arm
         estimates = {"start": row.start, "final": row.final, "over_training": row.over_training}
-        estimates |= {part: row.parts[part] for part in PARTS[:5]}
+        estimates |= {part: row.parts[part] for part in PARTS[:6]}
         about: dict[str, Any] = {
             "group": arm.group, "arm": arm.name, "shape": arm.shape, "seeds": len(arm.ended),
             "collapsed": arm.collapsed,

@@ -110,13 +110,7 @@ class Observed(NamedTuple):
         >>> [FATES[i] for i in samples.fate]
         ['kept', 'weakened', 'zeroed', 'reversed', 'strengthened']
         """
-        xp = namespace(self.m)
-        size, near = absolute(self.surrogate), ROUNDING * absolute(self.surrogate)
-        against = ((self.m > 0) & (self.surrogate < 0)) | ((self.m < 0) & (self.surrogate > 0))
-        fate = xp.where(absolute(self.m) < size, 1, 4)
-        fate = xp.where(against, 3, fate)
-        fate = xp.where(absolute(self.m) <= near, 2, fate)
-        return xp.astype(xp.where(absolute(self.beta) <= near, 0, fate), xp.int8)
+        return fate(self.surrogate, self.m)
 
     @property
     def part(self) -> Array:
@@ -127,6 +121,17 @@ class Observed(NamedTuple):
     def at(self, places: Array) -> Observed:
         """The samples at these indices of the flattened arrays, `[n]`."""
         return Observed(*(row.reshape(-1)[places] for row in self))
+
+
+def fate(surrogate: Array, m: Array) -> Array:
+    """What multipliers `m` do to samples with this w A, as indices in `FATES`, int8."""
+    xp = namespace(m)
+    size, near = absolute(surrogate), ROUNDING * absolute(surrogate)
+    against = ((m > 0) & (surrogate < 0)) | ((m < 0) & (surrogate > 0))
+    index = xp.where(absolute(m) < size, 1, 4)
+    index = xp.where(against, 3, index)
+    index = xp.where(absolute(m) <= near, 2, index)
+    return xp.astype(xp.where(absolute(m - surrogate) <= near, 0, index), xp.int8)
 
 
 def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
@@ -181,11 +186,11 @@ def totals(observed: Observed, active: Array | None = None) -> dict[str, Array]:
     }
 
 
-def _by_fate(fate: Array, observed: Observed) -> dict[str, Array]:
+def _by_fate(fates: Array, observed: Observed) -> dict[str, Array]:
     """For each of `FATES` its samples, those of either sign of the advantage, and their mass."""
     w, advantage = observed.ratio, observed.advantage
     xp = namespace(w)
-    chosen = xp.stack([fate == i for i in range(len(FATES))])
+    chosen = xp.stack([fates == i for i in range(len(FATES))])
     rows = {
         "": xp.astype(chosen, w.dtype),
         "_positive": xp.astype(chosen & (advantage > 0), w.dtype),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from klip.draw.arms import accuracy, arm_looks, by_age, differences, kill, pictures
+from klip.draw.arms import accuracy, arm_looks, by_age, differences, pictures, zeroed
 from klip.studies.arms import find_arms, start
 from klip.studies.reading import read_study
 from tests.studies.token_folders import make_experiment
@@ -34,10 +34,10 @@ def test_differences_are_in_points_and_leave_out_the_first_arm(findings):
 def test_ages_are_drawn_where_they_were_counted(findings):
     position, age = findings.groups
     assert by_age(position) is None
-    killed, passed = by_age(age).panels
-    assert (killed.title, passed.title) == ("Killed, by age", "Passed, by age")
-    assert [len(line.x) for line in killed.legend] == [4, 4]
-    assert len(kill(age).panels) == 3
+    none, less = by_age(age).panels
+    assert (none.title, less.title) == ("Zeroed, by age", "Weakened, by age")
+    assert [len(line.x) for line in none.legend] == [4, 4]
+    assert len(zeroed(age).panels) == 3
 
 
 def test_arms_look_different_and_pictures_are_named_by_their_group(findings):

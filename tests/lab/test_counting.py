@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from klip.lab.counting import Tally
+from klip.theory.diagnostics import FATES
 from klip.tokens import token_context, token_loss
 from tests.tokens.batches import draw
 
@@ -19,11 +20,26 @@ def test_one_update_is_tallied_as_its_diagnostics_say():
     tally.add(diagnostics, answer)
     tally.add(diagnostics, answer)  # twice the same: fractions stay
     found, said = tally.metrics(oldest=3), diagnostics.metrics()
-    names = {"kill": "kill", "pass": "pass", "killed_mass": "killed_mass", "kl": "k3"}
-    names |= {f"{span}_{part}": f"{span}/{part}" for span in spans for part in ("kill", "pass")}
+    parts = (*FATES, "kill", "pass")
+    masses = ("killed_mass", *(f"{name}_mass" for name in FATES))
+    names = {"kl": "k3", **{name: name for name in (*parts, *masses)}}
+    names |= {f"{span}_{part}": f"{span}/{part}" for span in spans for part in parts}
     for ours, theirs in names.items():
         assert found[ours] == pytest.approx(said[theirs]), ours
-    assert found["age_kill"][0] == pytest.approx(said["age=0/kill"])
-    assert found["age_kill"][1] == pytest.approx(said["age=1/kill"])
-    assert found["age_kill"][3] is None
+    for part in parts:
+        assert found[f"age_{part}"][0] == pytest.approx(said[f"age=0/{part}"])
+        assert found[f"age_{part}"][1] == pytest.approx(said[f"age=1/{part}"])
+        assert found[f"age_{part}"][3] is None
     assert sum(found["age_share"]) == pytest.approx(1)
+
+
+def test_a_shape_without_a_band_is_tallied_by_what_it_does():
+    batch = draw(3) | {"shape": "spo"}
+    answer = torch.zeros(5, 7, dtype=torch.bool)
+    context = token_context(batch["log_prob"], batch["old_log_prob"], age=torch.zeros(5, 1))
+    tally = Tally(oldest=0)
+    tally.add(token_loss(**(batch | {"context": context})).diagnostics, answer)
+    row = tally.metrics(oldest=0)
+    assert row["reversed"] > 0
+    assert "kill" not in row
+    assert row["kill@0.2"] > 0

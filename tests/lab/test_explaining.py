@@ -50,8 +50,8 @@ def test_tokens_are_told_by_hand():
     right, wrong = told(["right", "wrong", "even", "even"])
     assert right.text == wrong.text == "3#3$"
     assert right.ratio == wrong.ratio == (1.0, 1.649, 0.6065, 1.131)  # four digits are enough
-    assert (right.part, right.pull) == ("ikpi", (1.0, 0.0, 0.6065, 1.131))
-    assert (wrong.part, wrong.pull) == ("ipki", (-1.0, -1.649, 0.0, -1.131))
+    assert (right.fate, right.pull) == ("kzkk", (1.0, 0.0, 0.6065, 1.131))
+    assert (wrong.fate, wrong.pull) == ("kkzk", (-1.0, -1.649, 0.0, -1.131))
 
 
 def test_sample_completions_explain_their_tokens(home):
@@ -61,8 +61,8 @@ def test_sample_completions_explain_their_tokens(home):
         run.iterate()
     assert run.samples
     for sample in run.samples:
-        sets = zip(sample.part, sample.ratio, sample.pull, strict=True)
-        for part, w, m in sets:
+        tokens = zip(sample.fate, sample.ratio, sample.pull, strict=True)
+        for fate, w, m in tokens:
             out = w > 1.05 if sample.advantage > 0 else w < 0.95
-            assert (part == "k") == out
-            assert m == (0 if part == "k" else pytest.approx(w * sample.advantage, rel=2e-3))
+            assert fate == ("z" if out else "k")
+            assert m == (0 if out else pytest.approx(w * sample.advantage, rel=2e-3))

@@ -19,8 +19,8 @@ def rows_of(home, c, count=None):
 
 def test_the_clip_kills_tokens_and_without_a_band_nothing_changes(home):
     narrow, wide, none = (rows_of(home, tiny(s)) for s in ("clip(eps=0.05)", "clip(eps=1e6)", "is"))
-    assert np.mean([row["kill"] for row in narrow]) > 0.01
-    assert all(row["kill"] == 0 for row in wide)
+    assert np.mean([row["zeroed"] for row in narrow]) > 0.01
+    assert all(row["zeroed"] == 0 for row in wide)
     # a clip that never bites is importance sampling: the very same training
     assert [row["return_mean"] for row in wide] == [row["return_mean"] for row in none]
     assert [row["return_mean"] for row in narrow] != [row["return_mean"] for row in none]
@@ -28,12 +28,12 @@ def test_the_clip_kills_tokens_and_without_a_band_nothing_changes(home):
 
 def test_the_first_update_of_a_fresh_batch_kills_nothing(home):
     rows = rows_of(home, tiny("clip(eps=0.05)", epochs=1, minibatches=1), 3)
-    assert all(row["kill"] < 1e-3 for row in rows)
+    assert all(row["zeroed"] < 1e-3 for row in rows)
 
 
 def test_spans_add_up_to_the_whole(home):
     for row in rows_of(home, tiny("clip(eps=0.05)"), 3):
-        for part in ("kill", "pass"):
+        for part in ("zeroed", "kept", "kill", "pass"):
             whole = sum(row[f"{s}_share"] * row[f"{s}_{part}"] for s in ("answer", "reasoning"))
             assert whole == pytest.approx(row[part])
 
@@ -41,8 +41,8 @@ def test_spans_add_up_to_the_whole(home):
 def test_a_threshold_by_span_acts_in_its_span_alone(home):
     shape = "clip(eps=from-end(tail=1e6, body=0.02, count=1))"
     rows = rows_of(home, tiny(shape), 3)
-    assert all(row["answer_kill"] == 0 for row in rows)
-    assert any(row["reasoning_kill"] > 0 for row in rows)
+    assert all(row["answer_zeroed"] == 0 for row in rows)
+    assert any(row["reasoning_zeroed"] > 0 for row in rows)
 
 
 def test_ages_vary_from_none_to_the_oldest(home):
@@ -52,8 +52,8 @@ def test_ages_vary_from_none_to_the_oldest(home):
     assert (late > 0.05).all()
     assert all(sum(row["age_share"]) == pytest.approx(1) for row in rows)
     for row in rows:
-        kill = sum(s * (k or 0.0) for s, k in zip(row["age_share"], row["age_kill"], strict=True))
-        assert kill == pytest.approx(row["kill"])
+        kill = sum(s * (k or 0.0) for s, k in zip(row["age_share"], row["age_zeroed"], strict=True))
+        assert kill == pytest.approx(row["zeroed"])
 
 
 def test_all_arms_of_a_seed_see_the_same_prompts_and_dice(home):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klip.errors import KlipError
-from klip.runs.completions import PARTS, Completion
+from klip.runs.completions import FATES, Completion
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -23,7 +23,7 @@ def completions(draw):
         advantage=draw(finite),
         ratio=draw(numbers),
         pull=draw(numbers),
-        part="".join(draw(st.sampled_from(sorted(PARTS))) for _ in text),
+        fate="".join(draw(st.sampled_from(sorted(FATES))) for _ in text),
     )
 
 
@@ -32,13 +32,13 @@ def test_there_and_back(samples):
     assert Completion.from_json(Completion.to_json(samples)) == samples
 
 
-def test_each_set_has_its_letter():
-    assert PARTS == {"i": "inside", "k": "kill", "p": "pass"}
+def test_each_fate_has_its_letter():
+    assert list(FATES) == ["k", "w", "z", "r", "s"]
 
 
 GOOD = {
     "prompt": "1+2=", "text": "3$", "age": 1, "advantage": -0.5, "ratio": [1.0, 0.9],
-    "pull": [-0.5, 0.0], "part": "ik",
+    "pull": [-0.5, 0.0], "fate": "kz",
 }  # fmt: skip
 
 
@@ -50,8 +50,8 @@ GOOD = {
         (b"3", "not iterable"),
         (b"[3]", "not subscriptable"),
         ([{**GOOD, "ratio": [1.0]}], "'3\\$' has not one number for each token"),
-        ([{**GOOD, "part": "i"}], "has not one number for each token"),
-        ([{**GOOD, "part": "ix"}], "the parts of '3\\$' are 'ix'"),
+        ([{**GOOD, "fate": "k"}], "has not one number for each token"),
+        ([{**GOOD, "fate": "kx"}], "the fates of '3\\$' are 'kx'"),
         ([{**GOOD, "age": "old"}], "'old'"),
         ([{**GOOD, "age": float("inf")}], "infinity"),
         ([{**GOOD, "pull": None}], "not iterable"),
@@ -65,3 +65,13 @@ def test_what_is_damaged_is_refused(data, message):
     with pytest.raises(KlipError, match=message) as raised:
         Completion.from_json(raw)
     assert str(raised.value).startswith("its samples cannot be read (")
+
+
+def test_fates_of_older_completions_follow_from_their_numbers():
+    """They were kept with the letters of a band, and numbers of four digits."""
+    older = {k: v for k, v in GOOD.items() if k != "fate"} | {
+        "text": "12345", "part": "iikip", "advantage": 1.131,
+        "ratio": [1.234] * 5, "pull": [1.396, 0.7, 0.0, -0.1, 2.0],
+    }  # fmt: skip
+    (completion,) = Completion.from_json(json.dumps([older]).encode())
+    assert completion.fate == "kwzrs"

@@ -263,5 +263,5 @@ def test_an_object_of_a_class_in_a_function_or_script_has_a_way_out():
     class Local(Ramp):
         pass
 
-    with pytest.raises(KlipError, match=r"Local is defined in a function.*put the class into a file"):
+    with pytest.raises(KlipError, match=r"Local is defined in a function.*put the class"):
         spelled(Local())

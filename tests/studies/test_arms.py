@@ -45,7 +45,7 @@ def fake(name, finals, starts=0.5, status="done", place=0):
              "place": place},
             status, "", (), (), (), "",
             {"held_out": np.array([value]), "start_held_out": np.array([starts]),
-             "greedy": np.array([value]), "kill": np.array([0.1]), "step": np.array([1.0])},
+             "greedy": np.array([value]), "zeroed": np.array([0.1]), "step": np.array([1.0])},
         )
         for seed, value in enumerate(finals)
     ]  # fmt: skip

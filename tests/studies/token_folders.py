@@ -35,8 +35,8 @@ def rows(config):
         looked = k % 2 == 0
         row = {
             "iteration": k, "step": 32 * k, "return_mean": float(draw.uniform()),
-            "entropy": float(draw.uniform()), "killed_mass": float(draw.uniform(0, 0.1)),
-            **{f"{span}{part}": float(draw.uniform(0, 0.3)) for part in ("kill", "pass")
+            "entropy": float(draw.uniform()), "zeroed_mass": float(draw.uniform(0, 0.1)),
+            **{f"{span}{part}": float(draw.uniform(0, 0.3)) for part in ("zeroed", "weakened")
                for span in ("", "answer_", "reasoning_")},
             "held_out": float(0.5 + 0.05 * k + draw.normal(0, 0.02)) if looked else None,
             "greedy": float(draw.uniform(0.6, 0.9)) if looked else None,
@@ -44,15 +44,15 @@ def rows(config):
         }  # fmt: skip
         if config["replay"]:
             row["age_share"] = [0.7, 0.2, 0.1, None]
-            for part in ("age_kill", "age_pass"):
+            for part in ("age_zeroed", "age_weakened"):
                 row[part] = [*draw.uniform(0, 0.3, 3).tolist(), None]
             row["age_share"][3] = 0.0
         yield row
 
 
 SAMPLES = (
-    Completion("4+5=", "4+5=9#9$", 0, 1.0, (1.3,) * 8, (0.0,) * 8, "kiiiiiip"),
-    Completion("4+5=", "4+5=8#8$", 0, -1.0, (0.9,) * 8, (-0.9,) * 8, "iiiiiiii"),
+    Completion("4+5=", "4+5=9#9$", 0, 1.0, (1.3,) * 8, (0.0,) * 8, "zkkkkkkw"),
+    Completion("4+5=", "4+5=8#8$", 0, -1.0, (0.9,) * 8, (-0.9,) * 8, "kkkkkkkk"),
 )
 
 
