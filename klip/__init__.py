@@ -20,7 +20,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+
+TYPE_CHECKING = False  # typing's own would import typing, from wherever `python -m klip` looks
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 

@@ -233,7 +233,7 @@ def _last_line(error: BaseException) -> str:
 def _fresh_process(run: Sequence[str]) -> list[DoctorCheck]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checks.json"
-        command = [sys.executable, "-m", "klip.adapters.doctor", str(path), *run]
+        command = [sys.executable, "-P", "-m", "klip.adapters.doctor", str(path), *run]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=TIMEOUT, check=False

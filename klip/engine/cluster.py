@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from klip.engine.advance import Keeping, Progress, advance
 from klip.engine.crew import ENVIRONMENT
 from klip.engine.finish import Runner
 from klip.engine.job import Job, kind_of, read_job
+from klip.engine.process import import_path
 from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.runs.store import METRICS
@@ -34,7 +38,8 @@ def on_ray(address: str) -> Runner:
     ray = _ray()
     try:
         _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        with _nowhere():
+            ray.init(address=address, log_to_driver=False, logging_level="error")
     except (OSError, ValueError, RuntimeError) as error:
         raise KlipError(
             f"there is no Ray cluster at {address} ({str(error).splitlines()[0]}): start one with "
@@ -62,7 +67,7 @@ def run_on_ray(
         needs = {n.id for job in group for n in kind_of(job.kind).needs(job)}
         first = [by_run[run] for run in needs if run in by_run]  # Ray waits for these
         text = json.dumps([job.stored for job in group])
-        result = task.remote(text, keeping.text, str(halt), *first)
+        result = task.remote(text, keeping.text, str(halt), os.getcwd(), *first)
         waiting[result] = group
         by_run |= {job.id: result for job in group}
     tails = {job.id: Tail(keeping.path(job) / METRICS, job) for job in jobs}
@@ -82,12 +87,15 @@ def run_on_ray(
         halt.unlink(missing_ok=True)
 
 
-def train_group(jobs: str, keeping: str, halt: str, *needed: str) -> str:
+def train_group(jobs: str, keeping: str, halt: str, folder: str, *needed: str) -> str:
     """Train a group in a process of Ray's; return the last news of each run as JSON.
 
+    Code that the user named is looked for from `folder`, as on the machine that sent the group.
     The results of the tasks `needed` are ignored: the folders say how those runs stand.
     """
     os.environ.update(ENVIRONMENT)  # before JAX or PyTorch is imported
+    if os.path.isdir(folder):  # it is shared, or this is the same machine
+        os.chdir(folder)
     kept, stop = Keeping.read(keeping), Halt(Path(halt))
     runs = {job.id: job for job in map(read_job, json.loads(jobs))}
     latest: dict[str, Progress] = {}
@@ -152,6 +160,18 @@ def _outcome(ray: Any, task: Any, group: Sequence[Job]) -> Iterator[Progress]:
         reason = f"its Ray task was lost: {str(error).splitlines()[0]}"
         for job in group:
             yield Progress(job.id, "stopped", reason=reason)
+
+
+@contextmanager
+def _nowhere() -> Iterator[None]:
+    """Hide the working folder from Ray, which would put it first on its workers' import path."""
+    path = list(sys.path)
+    sys.path[:] = import_path()
+    try:
+        with tempfile.TemporaryDirectory() as empty, chdir(empty):
+            yield
+    finally:
+        sys.path[:] = path
 
 
 def _knock(address: str) -> None:

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
-import multiprocessing.resource_tracker as resource_tracker
-import os
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any
+from multiprocessing.connection import wait
 
-from klip.engine.advance import Keeping, Progress, advance, mistake
-from klip.engine.job import Job, kind_of, read_job
+from klip.engine.advance import Keeping, Progress
+from klip.engine.job import Job, kind_of
+from klip.engine.process import Process
+from klip.engine.worker import cores as cores_here
 from klip.errors import KlipError
 
 # One thread per process: results are then the same bytes, and cores are not fought over.
@@ -40,7 +36,7 @@ def run_here(
     groups: Sequence[Sequence[Job]], keeping: Keeping, stop: Callable[[], bool], cores: int
 ) -> Iterator[Progress]:
     """Train groups of jobs on `cores` cores, in their order, and yield the news of each run."""
-    crew = Crew(sorted(os.sched_getaffinity(0))[:cores], keeping)
+    crew = Crew(cores_here()[:cores], keeping)
     try:
         yield from crew.work(deque(Share(group) for group in groups), stop)
     finally:
@@ -49,7 +45,7 @@ def run_here(
 
 def cores_for(workers: int | None) -> int:
     """The number of processes to use: as many as asked for, or one per core."""
-    there = len(os.sched_getaffinity(0))
+    there = len(cores_here())
     if workers is not None and not 1 <= workers <= there:
         raise KlipError(f"workers={workers} must lie between 1 and {there}, the cores there are")
     return there if workers is None else workers
@@ -79,46 +75,32 @@ class Share:
 
 
 class Worker:
-    """A process that trains one share, and the parent's end of the pipe to it."""
+    """A process that trains one share, and what is heard from it."""
 
     def __init__(self, share: Share, keeping: Keeping, core: int) -> None:
-        self.share, self.core = share, core
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        jobs = json.dumps([job.stored for job in share.open.values()])
-        saved = {name: os.environ.get(name) for name in ENVIRONMENT}
-        os.environ.update(ENVIRONMENT)  # read when the process imports JAX, NumPy or PyTorch
-        try:
-            self.process: BaseProcess = context.Process(
-                target=_work, args=(jobs, keeping.text, core, theirs), daemon=True
-            )
-            resource_tracker.ensure_running()  # or it would inherit the blocked signal for good
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:  # Ctrl-C is for the parent, also while the process is still importing
-                self.process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        finally:
-            for name, value in saved.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
-        theirs.close()
+        self.share, self.core, self.silent = share, core, False
+        # the environment is read when the process imports JAX, NumPy or PyTorch
+        self.process = Process("klip.engine.worker", ENVIRONMENT)
+        jobs = [job.stored for job in share.open.values()]
+        self._send(json.dumps([jobs, keeping.text, core]))
 
     def news(self) -> Iterator[Progress]:
         """The news that the process has sent since the last call."""
         try:
-            while self.pipe.poll():
-                news = Progress(*json.loads(self.pipe.recv_bytes()))
+            while self.process.pipe.poll():
+                news = Progress(*json.loads(self.process.pipe.recv_bytes()))
                 self.share.hear(news)
                 yield news
         except (EOFError, OSError):
-            return
+            self.silent = True
 
     def ask_to_stop(self) -> None:
         """Let it save its runs and end."""
-        try:
-            self.pipe.send_bytes(b"stop")
-        except OSError:
-            return
+        self._send("stop")
+
+    def _send(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # it has ended, which its exit code tells
+            self.process.pipe.send_bytes(text.encode())
 
 
 class Crew:
@@ -142,12 +124,11 @@ class Crew:
             while self.free and (ready := self._next(shares)) is not None:
                 shares.remove(ready)
                 self.workers.append(Worker(ready, self.keeping, self.free.pop(0)))
-            waiting: list[Any] = [worker.pipe for worker in self.workers]
-            wait([*waiting, *(worker.process.sentinel for worker in self.workers)], timeout=0.2)
+            wait([worker.process.pipe for worker in self.workers if not worker.silent], timeout=0.2)
             for worker in list(self.workers):
+                ended = worker.process.exit_code is not None
                 yield from worker.news()
-                if not worker.process.is_alive():
-                    yield from worker.news()
+                if ended:
                     yield from self._ended(worker, shares, stopping)
 
     def _next(self, shares: deque[Share]) -> Share | None:
@@ -160,12 +141,12 @@ class Crew:
         """Take note that a process ended; its runs that have not go on in a new one."""
         self.workers.remove(worker)
         self.free.append(worker.core)
-        worker.pipe.close()
+        code = worker.process.exit_code or 0
+        worker.process.pipe.close()
         share = worker.share
         if not share.open:
             return
         share.deaths += 1
-        code = worker.process.exitcode or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         why = f"its process {how}{' (out of memory?)' if code == -signal.SIGKILL else ''}"
         if stopping or share.deaths > DEATHS:
@@ -181,36 +162,3 @@ class Crew:
         """Leave no process behind."""
         for worker in self.workers:
             worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
-
-
-def _work(jobs: str, keeping: str, core: int, pipe: Connection) -> None:
-    """The life of a worker: pin, then train its share, watching the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then asks us
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    os.sched_setaffinity(0, {core})
-    threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
-    share = [read_job(fields) for fields in json.loads(jobs)]
-
-    def tell(news: Progress) -> None:
-        try:
-            pipe.send_bytes(json.dumps(news).encode())
-        except OSError:  # nobody listens any more
-            stop.set()
-
-    try:
-        advance(share, Keeping.read(keeping), tell, stop.is_set)
-    except Exception as error:
-        reason = str(error) if isinstance(error, KlipError) else mistake(error)
-        for job in share:
-            tell(Progress(job.id, "stopped", reason=reason))
-
-
-def _listen(pipe: Connection, stop: threading.Event) -> None:
-    """Wait until the parent says stop, or is gone."""
-    with contextlib.suppress(EOFError, OSError):
-        pipe.recv_bytes()
-    stop.set()

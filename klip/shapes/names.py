@@ -225,8 +225,11 @@ class _Reader:
                 )
         try:
             return cls(**positional, **options)
-        except TypeError as error:
-            raise KlipError(f"cannot build {cls.name}: {error}") from None
+        except KlipError:
+            raise
+        except Exception as error:  # a shape is anybody's code
+            what = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
+            raise KlipError(f"cannot build {cls.name}: {what}{error}") from None
 
     def unknown(self, name: str) -> str:
         asked = name.rstrip("_").replace("_", "-")
@@ -254,14 +257,26 @@ def _user_values(place: str) -> dict[str, type[Value]]:
     return classes
 
 
+def importable(folder: Path) -> None:
+    """Let Python import from a folder in which the user named code, after all other folders.
+
+    Klip imports nothing from the working folder otherwise; and no file there can take the place
+    of a library.
+    """
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
 def load_module(place: str) -> ModuleType:
     """The module at `place`, a path that ends in .py or a dotted name."""
     try:
         if not place.endswith(".py"):
+            importable(Path.cwd())
             return importlib.import_module(place)
         path = Path(place).resolve()
         if not path.is_file():
             raise KlipError(f"there is no file {place}; give a path to a .py file")
+        importable(path.parent)  # for what it imports from beside it
         name = f"klip_user_{path.stem}_{abs(hash(path))}"
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, path)
@@ -338,6 +353,7 @@ def digest_of_code(shape: str) -> str:
 def _path_of(place: str) -> Path:
     if place.endswith(".py"):
         return Path(place)
+    importable(Path.cwd())
     spec = importlib.util.find_spec(place)
     return Path((spec.origin if spec is not None else None) or place)
 

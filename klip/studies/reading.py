@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
+import json
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from klip.engine.process import Process
 from klip.errors import KlipError
 from klip.runs import Record, read_run, run_paths
 from klip.runs.completions import Completion
@@ -59,16 +61,49 @@ def _read_all(paths: list[Path], folder: Path, known: Known, workers: int) -> li
     old = {path for path in paths if path in known and known[path][0] == stamps[path]}
     # A run may stop being trained without any of its files changing.
     fresh = [path for path in paths if path not in old or known[path][1].status == "running"]
-    read = functools.partial(_read, folder=folder)
     if workers > 1 and len(fresh) >= MANY:
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            new = dict(zip(fresh, pool.map(read, fresh, chunksize=10), strict=True))
+        new = _read_apart(fresh, folder, min(workers, len(fresh)))
     else:
-        new = {path: read(path) for path in fresh}
+        new = {path: _read(path, folder) for path in fresh}
     for path, run in new.items():
         if isinstance(run, Run):
             known[path] = (stamps[path], run)
     return [new[path] if path in new else known[path][1] for path in paths]
+
+
+def _read_apart(paths: list[Path], folder: Path, workers: int) -> dict[Path, Run | str]:
+    """Runs by their paths, read in several processes."""
+    new: dict[Path, Run | str] = {}
+    left: dict[Any, deque[Path]] = {}
+    processes = [Process("klip.studies.reading") for _ in range(workers)]
+    try:
+        for number, process in enumerate(processes):
+            share = paths[number::workers]
+            left[process.pipe] = deque(share)
+            process.pipe.send_bytes(json.dumps([str(folder), *map(str, share)]).encode())
+        while left:
+            ready: list[Any] = wait(left)
+            for pipe in ready:
+                new[left[pipe].popleft()] = pipe.recv()
+                if not left[pipe]:
+                    del left[pipe]
+    except (EOFError, OSError):
+        raise KlipError(
+            "a process that read runs was killed (out of memory?): give the same command again"
+        ) from None
+    finally:
+        for process in processes:
+            process.kill()
+    return new
+
+
+def main(handle: int) -> None:
+    """Read the runs that the parent names, each in turn, and send them to it."""
+    pipe = Connection(handle)
+    with contextlib.suppress(EOFError, OSError):  # the parent is gone
+        folder, *paths = map(Path, json.loads(pipe.recv_bytes()))
+        for path in paths:
+            pipe.send(_read(path, folder))
 
 
 def stamp(path: Path) -> Stamp:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from klip.shapes.names import importable
 from klip.tasks.lanes import TaskError
 
 
@@ -22,6 +24,7 @@ def find(task: str) -> EnvSpec:
     """
     module, _, name = task.rpartition(":")
     if module:
+        importable(Path.cwd())
         try:
             importlib.import_module(module)
         except ImportError as error:
