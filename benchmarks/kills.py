@@ -76,7 +76,7 @@ def workers(group: int) -> list[int]:
     training = []
     for pid in members(group):
         with contextlib.suppress(OSError):
-            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"klip.engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 training.append(pid)
     return training
 

@@ -34,6 +34,7 @@ _HOMES = {
     "klip.draw.geometry": "figures",
     "klip.draw.show": "show",
     "klip.engine": "Plan read_plan shipped_plans",
+    "klip.engine.finish": "Unfinished",
     "klip.engine.listing": "list_runs",
     "klip.engine.run": "resume run",
     "klip.pages.making": "pack report",

@@ -20,6 +20,7 @@ from klip.draw.show import show as show
 from klip.engine import Plan as Plan
 from klip.engine import read_plan as read_plan
 from klip.engine import shipped_plans as shipped_plans
+from klip.engine.finish import Unfinished as Unfinished
 from klip.engine.listing import list_runs as list_runs
 from klip.engine.run import resume as resume
 from klip.engine.run import run as run

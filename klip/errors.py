@@ -6,4 +6,12 @@ class KlipError(Exception):
 
 
 class NotFinite(KlipError):
-    """A number that training depends on is not finite any more: the run has diverged."""
+    """A number that training depends on is not finite any more: the run has diverged.
+
+    `what` is not finite, and where; `way_out` is for whoever called, and may not be there for
+    those who called that.
+    """
+
+    def __init__(self, what: str, way_out: str = "") -> None:
+        super().__init__(f"{what}: {way_out}" if way_out else what)
+        self.what = what

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "ppo": "shapes theory tasks runs engine",
     "lab": "shapes theory tokens runs engine",
     "studies": "shapes runs engine ppo",
-    "draw": "shapes theory studies",
+    "draw": "shapes theory runs studies",
     "pages": "shapes theory runs studies draw",
     "policies": "shapes tasks runs engine ppo",
     "adapters": "shapes theory tokens draw",

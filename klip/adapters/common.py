@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from typing import Any, TypeVar
 
 import torch
 
-from klip.errors import KlipError
+from klip.errors import KlipError, NotFinite
 from klip.shapes import (
     CONTEXT_FIELDS,
     Array,
@@ -41,6 +42,19 @@ OF_BAND = (*PARTS, "killed_mass")
 def short_log(mark: str) -> tuple[str, ...]:
     """The names in a short log; `mark` is that of the shape (`klip.theory.partition.mark_of`)."""
     return LOGGED if mark else (*LOGGED, *OF_BAND)
+
+
+@contextmanager
+def nothing_dropped() -> Iterator[None]:
+    """Say what helps against a number that is not finite where tokens cannot be left out."""
+    try:
+        yield
+    except NotFinite as error:
+        raise NotFinite(
+            error.what,
+            "a smaller learning rate, fewer epochs or a shape that bounds the multiplier may "
+            "hold it",
+        ) from None
 
 
 def logged(metrics: Mapping[str, T]) -> dict[str, T]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from klip.adapters.common import nothing_dropped
 from klip.errors import KlipError
 from klip.shapes import NO_CONTEXT, Clip, Context, Shape, check_needs, parse
 from klip.shapes.backend import native_exp
@@ -62,7 +63,10 @@ def policy_loss(
     known = {"old_log_prob"} | ({"kl"} if state_kl is not None else set())
     check_needs(shape, context.given | known)
     check_recorded(log_prob, old_log_prob)
-    with native_exp():  # other rounding would let a run drift from the script's own
+    with (
+        nothing_dropped(),
+        native_exp(),
+    ):  # other rounding would let a run drift from the script's own
         return token_loss(
             log_prob[:, None],
             old_log_prob[:, None],

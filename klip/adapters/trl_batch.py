@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from klip.adapters.common import nothing_dropped
 from klip.errors import KlipError
 from klip.shapes.backend import native_exp
 from klip.theory.diagnostics import EXTREMES
@@ -46,6 +47,7 @@ def generated(batch: Batch) -> Tensor:
     return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
 
 
+@nothing_dropped()
 @native_exp()
 def look(
     region: TokenRegion, batch: Batch, log_prob: Tensor, entropy: Tensor | None, now: int

@@ -10,6 +10,7 @@ import numpy as np
 from klip.draw.palette import Look, looks
 from klip.draw.panel import Axis, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.pictures import line
+from klip.runs.store import slug
 from klip.studies.arms import Arm, GroupFindings, TokenFindings, mean_over_rows, start
 from klip.studies.learning import SeedBand, band, thinned
 
@@ -93,11 +94,14 @@ PICTURES: Final[tuple[Callable[[GroupFindings], Picture | None], ...]] = (
 def pictures(findings: TokenFindings) -> dict[str, dict[str, Picture]]:
     """All pictures that have something to show, by group and kind; stems name both."""
     by_group: dict[str, dict[str, Picture]] = {}
+    stems: list[str] = []
     for group in findings.groups:
         every = (describe(group) for describe in PICTURES)
+        stem = slug(group.name.replace(" ", "-"))  # it becomes the name of files
+        stems.append(f"{stem}-{len(stems) + 1}" if stem in stems else stem)
         by_group[group.name] = {
             kind.stem: Picture(
-                f"{group.name.replace(' ', '-')}-{kind.stem}",
+                f"{stems[-1]}-{kind.stem}",
                 kind.panels,
                 kind.most_columns,
                 kind.size,

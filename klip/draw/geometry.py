@@ -28,6 +28,7 @@ from klip.draw.style import (
     styled,
     zero_line,
 )
+from klip.runs.files import own_folder
 from klip.shapes import (
     AdaptiveKL,
     Clip,
@@ -235,11 +236,11 @@ def figures(output: str | Path = "figures", formats: Sequence[str] = ("png", "sv
         formats: png, svg or pdf, one or several
 
     """
-    written = []
+    written, folder = [], own_folder(Path(output))
     for stem, make in FIGURES.items():
         drawn = make()
         for suffix in formats:
-            path = Path(output) / f"{stem}.{suffix}"
+            path = folder / f"{stem}.{suffix}"
             save(drawn, path)
             written.append(path)
     return written

@@ -8,6 +8,7 @@ gives the same bytes on any desk.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +20,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from klip.errors import KlipError
+from klip.runs.files import DiskTrouble, disk, write_whole
 
 # Okabe & Ito's palette: its colours differ under every common form of colour blindness.
 POSITIVE: Final = "#0072B2"
@@ -127,14 +129,16 @@ def save(figure: Figure, path: Path) -> None:
     if suffix not in _METADATA:
         allowed = ", ".join(list(_METADATA)[:-1]) + f" or {list(_METADATA)[-1]}"
         raise KlipError(f"cannot write {path}: a figure is a {allowed} file, not '{path.suffix}'")
+    data = io.BytesIO()
+    with styled():
+        figure.savefig(data, format=suffix[1:], metadata=_METADATA[suffix])
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with styled():
-            figure.savefig(path, format=suffix[1:], metadata=_METADATA[suffix])
-    except OSError as error:
-        raise KlipError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that you may write to"
-        ) from error
+        with disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data.getvalue())
+    except DiskTrouble as error:
+        what = str(error).partition("; ")[0]
+        raise KlipError(f"{what}; choose a folder that you may write to") from None
 
 
 def colour_of(advantage: float) -> str:

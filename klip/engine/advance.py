@@ -168,6 +168,12 @@ def _train(
     except KlipError as error:
         for mine in kept:
             tell(mine.news("stopped", {}, str(error)))
+    except Exception as error:  # a shape is anybody's code, and ours may be wrong
+        for mine in kept:
+            if group is None and len(kept) > 1:  # whose mistake it is shows when each goes alone
+                _train(kind, [mine], keeping, tell, stop)
+            else:
+                tell(mine.news("failed", {}, mistake(error)))
     finally:
         if group is not None:
             group.close()

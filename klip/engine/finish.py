@@ -14,7 +14,9 @@ from klip.engine.job import Job, kind_of, with_needs
 from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.runs import Damaged, read_run
+from klip.runs.files import shown
 
+ENDED = ("done", "diverged")
 Listener = Callable[[Progress], None]
 Runner = Callable[[Sequence[Job], Keeping, Callable[[], bool]], Iterator[Progress]]
 """Trains jobs, says how each goes on, and ends early when asked to stop."""
@@ -32,6 +34,21 @@ class Result:
     """why it is not done"""
     final_return: float | None
     """mean over the last tenth of the steps, in the paper's definition"""
+
+
+class Unfinished(KlipError):
+    """Some runs failed, or could not be trained; `results` say how each run stands."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.results = list(results)
+        left = [r for r in results if r.status not in ENDED]
+        first = left[0]
+        name = f"{first.config.task} {first.config.names[0]} seed {first.config.seed}"
+        more = f" (and {len(left) - 1} more: `.results` of this error has all)" if left[1:] else ""
+        super().__init__(
+            f"{len(left)} of {len(results)} runs did not end: {name} is {first.status}: "
+            f"{shown(first.reason)}{more}"
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,13 @@ def finish(
     ]
 
 
+def ended(results: list[Result]) -> list[Result]:
+    """The results, if every run is done or diverged; else raises `Unfinished`, which has them."""
+    if any(result.status not in ENDED for result in results):
+        raise Unfinished(results)
+    return results
+
+
 def estimate(surveyed: Survey, cores: int, where: str) -> str:
     """What is missing of some runs, and how long it will take, in a sentence or two."""
     asked = {job.id for job in surveyed.jobs}
@@ -144,7 +168,7 @@ def _ended(jobs: Sequence[Job], keeping: Keeping) -> dict[str, Result]:
             record = read_run(path) if path.is_dir() else None
         except Damaged:
             continue
-        if record and record.status in ("done", "diverged") and not record.notes:
+        if record and record.status in ENDED and not record.notes:
             final = record.final_return
             results[job.id] = Result(job, path, record.status, record.reason, final)
     return results

@@ -12,9 +12,10 @@ from klip.runs import read_run, run_paths
 
 
 def read_jobs(folder: Path, run_code: bool = False) -> tuple[Path, list[Job]]:
-    """The runs' common folder `<out>`, and the jobs in or below `folder` that have not ended.
+    """The runs' common folder `<out>`, and the jobs in or below `folder` that are not done.
 
-    Reading a run executes nothing. Going on executes the code of a shape or task that is somebody's
+    Those that diverged are among them: they end nowhere else, and are not trained again. Reading a
+    run executes nothing. Going on executes the code of a shape or task that is somebody's
     Python code, so that takes `run_code`.
     """
     jobs: list[Job] = []
@@ -31,15 +32,17 @@ def read_jobs(folder: Path, run_code: bool = False) -> tuple[Path, list[Job]]:
             )
         root = above[2]
         roots.add(root)
-        if record.status in ("done", "diverged") and not record.notes:
+        if record.status == "done" and not record.notes:
             continue
-        if not run_code and (code := code_in(record.config)):
+        over = record.status == "diverged" and not record.notes
+        if not over and not run_code and (code := code_in(record.config)):
             raise KlipError(
                 f"{path} takes its {code}, which going on would execute: give the command that "
                 "began it again, or --run-code if you trust that code"
             )
         job = read_job(record.config)
-        kind_of(job.kind).check(job)
+        if not over:
+            kind_of(job.kind).check(job)
         home = Keeping(root).path(job)
         if home != path.resolve():
             raise KlipError(f"{path} is not where a run of its config lies: move it to {home}")

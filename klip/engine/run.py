@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.crew import cores_for
-from klip.engine.finish import Listener, Result, Runner, finish, here, survey
+from klip.engine.finish import Listener, Result, Runner, ended, finish, here, survey
 from klip.engine.plan import Plan, read_plan
 from klip.engine.resume import read_jobs
 from klip.errors import KlipError
@@ -56,6 +56,8 @@ def run(
 ) -> list[Result]:
     """Finish the missing runs of a plan; return how each of its runs stands, and where it lies.
 
+    Raises `Unfinished` as `klip.train` does.
+
     Args:
         plan: a plan, the name of a shipped one, or the path of a TOML file
         task: only these tasks
@@ -74,7 +76,7 @@ def run(
     chosen = plan if isinstance(plan, Plan) else read_plan(plan)
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
     jobs = chosen.only(task, shape, seeds, steps).configs
-    return finish(survey(jobs, keeping), site(workers, ray).runner, progress)
+    return ended(finish(survey(jobs, keeping), site(workers, ray).runner, progress))
 
 
 def resume(
@@ -88,6 +90,9 @@ def resume(
 ) -> list[Result]:
     """Go on with every run in a folder that has not ended; return how each stands then.
 
+    Runs that were done before are not among them; those that had diverged are. Raises `Unfinished`
+    as `klip.train` does.
+
     Args:
         runs: folder that `klip.train` or `klip.run` wrote, or one run in it
         workers: number of processes; one per core unless given
@@ -100,4 +105,4 @@ def resume(
     """
     out, jobs = read_jobs(Path(runs), run_code)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return finish(survey(jobs, keeping), here(workers), progress)
+    return ended(finish(survey(jobs, keeping), here(workers), progress))

@@ -107,7 +107,7 @@ class TokenRun:
             tally = self._learn(batch, stop)
             check_weights(self.model)
         except NotFinite as error:
-            raise NotFinite(f"{error} ({GENTLER})") from None
+            raise NotFinite(f"{error.what} ({GENTLER})") from None
         if number + 1 == c.shown:
             self.samples = self._explain(batch)
         self.iteration += 1

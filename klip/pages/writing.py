@@ -22,7 +22,7 @@ from klip.draw.pictures import pictures, shape_pictures
 from klip.errors import KlipError
 from klip.pages import report, tokens
 from klip.runs import run_paths
-from klip.runs.files import disk, write_whole
+from klip.runs.files import disk, own_folder, write_whole
 from klip.studies import across, arms
 from klip.studies.findings import Findings, find
 from klip.studies.reading import Known, read_study, stamp
@@ -103,8 +103,7 @@ def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
 
 def write_tables(whole: Report, folder: Path) -> list[Path]:
     """Write each table to a file of its own; return the paths in the order written."""
-    with disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    own_folder(folder)
     texts = whole.tables()
     for name, text in texts.items():
         write_whole(folder / name, text.encode("utf-8"))

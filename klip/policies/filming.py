@@ -207,7 +207,8 @@ def _mp4_writer() -> Callable[[Path, Iterator[Frame], float], None]:
         # x264 in yuv420p is what everything plays; it takes even sizes only
         even = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
         wanted = "-c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart"
-        options = f"-y -loglevel error {given} {even} {wanted}".split()
+        aside.unlink(missing_ok=True)  # a link there would be written through
+        options = f"-n -loglevel error {given} {even} {wanted}".split()
         command = [program, *options, str(aside)]
         try:
             with tempfile.TemporaryFile() as errors:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
-from klip.engine.finish import Listener, Result, finish, here, survey
+from klip.engine.finish import Listener, Result, ended, finish, here, survey
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
 from klip.shapes import Region
@@ -49,6 +49,10 @@ def train(
 ) -> list[Result]:
     """Train every shape with every seed; how each run stands then, and where it lies.
 
+    It works in a plain script, in a notebook and under pytest: no `if __name__ == "__main__"` is
+    needed. Raises `Unfinished` where a run failed or could not be trained, once all others have
+    ended; a run that diverged has ended, and is returned as that.
+
     Args:
         task: Gymnasium id
         shape: trust regions or controllers, or their spellings; one, or several
@@ -63,4 +67,5 @@ def train(
 
     """
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
-    return finish(survey(plan(task, shape, seeds, **fields), keeping), here(workers), progress)
+    found = survey(plan(task, shape, seeds, **fields), keeping)
+    return ended(finish(found, here(workers), progress))

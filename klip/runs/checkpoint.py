@@ -196,15 +196,29 @@ def _inflate(data: bytes, most: int) -> Iterator[bytes]:
 def known_config(config: Any) -> dict[str, Any]:
     """The config, checked to have a task, a seed, and perhaps a shape, as every run's does.
 
-    Task and shape are a line of printable text each. Raises `Damaged`, or a KeyError and the like
-    where a field is missing.
+    Task and shape are a line of printable text each, and the names of all fields are Python's.
+    Raises `Damaged`, or a KeyError and the like where a field is missing.
     """
+    _check_names(config)
     for name in ("task", "shape"):
         text = config[name] if name == "task" else config.get(name, "")
         if not isinstance(text, str) or not text.isprintable() or len(text) > LONGEST_NAME:
             raise Damaged(f"its {name} is not a line of printable text")
     _count(config["seed"])
-    return {str(key): value for key, value in config.items()}
+    return dict(config)
+
+
+def _check_names(value: Any) -> None:
+    """Raise `Damaged` unless the names of all fields, also within fields, are plain identifiers."""
+    if isinstance(value, list):
+        for part in value:
+            _check_names(part)
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            plain = isinstance(name, str) and name.isascii() and name.isidentifier()
+            if not plain or len(name) > LONGEST_NAME:
+                raise Damaged(f"its config has a field {str(name)[:80]!r}, which is no name")
+            _check_names(part)
 
 
 def _count(number: Any) -> int:

@@ -13,6 +13,7 @@ from klip.errors import KlipError
 _WAY_OUT = {
     errno.ENOSPC: "the disk is full: free some space, then give the same command again",
     errno.EDQUOT: "the quota is used up: free some space, then give the same command again",
+    errno.ELOOP: "there is a link in its place, which is not followed: remove it",
     errno.EROFS: "the file system is read-only: give another folder with --out",
     errno.EACCES: "there is no permission to write there: give another folder with --out",
     errno.EPERM: "there is no permission to write there: give another folder with --out",
@@ -46,6 +47,23 @@ def read_file(path: Path) -> bytes:
 def no_link(path: str, flags: int) -> int:
     """Open a file to write it; a link in its place is not followed."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def own_folder(folder: Path, *below: str) -> Path:
+    """Make a folder for output, and folders below it by their names; return the last.
+
+    None of them may be a link: what is written stays where it was asked for.
+    """
+    for name in ("", *below):
+        folder = folder / name
+        if folder.is_symlink():
+            raise KlipError(
+                f"{shown(str(folder))} is a link to {shown(os.readlink(folder))}, and output does "
+                "not follow links: give the folder itself, or remove the link"
+            )
+        with disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb  # type: ignore[import-u
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 from klip.errors import KlipError
-from klip.runs.files import disk
+from klip.runs.files import disk, no_link, own_folder
 from klip.runs.record import Record
 from klip.runs.sinks import (
     ENDED,
@@ -55,8 +55,8 @@ def way_on(outputs: Sequence[Path]) -> str:
 
 def write(record: Record, out: Path) -> Synced:
     """Add the rows that are new, or write the run's event file anew where others have changed."""
-    names = (slug(str(record.config.get(name))) for name in ("task", "shape"))
-    folder = out.joinpath(*names, record.path.resolve().name)
+    names = [slug(str(record.config.get(name))) for name in ("task", "shape")]
+    folder = own_folder(out, *names, record.path.resolve().name)
     sent, notes = read_state(folder / STATE)
     status = record.status if record.status in ENDED else ""
     reason = _why_anew(folder, record, sent, status)
@@ -86,7 +86,7 @@ def _why_anew(folder: Path, record: Record, sent: Sent | None, status: str) -> s
     if sent is None:
         return ""
     file = folder / sent.output
-    if _OWN.fullmatch(sent.output) is None or not file.is_file():
+    if _OWN.fullmatch(sent.output) is None or file.is_symlink() or not file.is_file():
         return "its event file is gone, so it was written anew"
     if file.stat().st_size != sent.output_size:
         return "its event file is not as it was left, so it was written anew"
@@ -111,8 +111,8 @@ def _own_files(folder: Path) -> dict[int, Path]:
 def _retire(path: Path, *, last: bool) -> None:
     """Remove a file; the last one only loses its content, so that whoever reads it moves on."""
     with disk(path):
-        if last:
-            os.truncate(path, 0)
+        if last and path.is_file() and not path.is_symlink():
+            os.close(no_link(str(path), os.O_WRONLY | os.O_TRUNC))
         else:
             path.unlink(missing_ok=True)
 
@@ -120,8 +120,7 @@ def _retire(path: Path, *, last: bool) -> None:
 def _append(file: Path, size: int, data: bytes) -> int:
     """Add to a file of this size, and return the new size; if that fails, the file is as it was."""
     with disk(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        handle = no_link(str(file), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             rest = memoryview(data)
             while rest:

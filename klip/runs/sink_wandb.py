@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from klip.errors import KlipError
-from klip.runs.files import DiskTrouble, disk
+from klip.runs.files import DiskTrouble, disk, own_folder
 from klip.runs.record import Record
 from klip.runs.sinks import (
     STATE,
@@ -78,15 +78,18 @@ def opened(online: bool) -> Iterator[Sink]:
 
 def write_offline(record: Record, out: Path) -> Synced:
     """Make the run's offline folder anew, if there is anything new."""
-    base = out / "wandb"
+    base = own_folder(out, "wandb")
     old = sorted(base.glob(f"offline-run-*-{record.id}"))
+    for path in [path for path in old if path.is_symlink()]:
+        with disk(base):
+            path.unlink()  # nothing that we wrote, and not to be written through
+        old.remove(path)
     sent, notes = read_state(old[-1] / STATE) if old else (None, [])
     reason = _why_anew(old, record, sent)
     now = (len(record.rows), record.status)
     if sent is not None and not reason and (sent.rows, sent.status) == now:
         return _synced(record, 0, "unchanged", old[-1], [])
     with disk(base):
-        base.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".part-{record.id}-", dir=base))
     try:
         run = _init(record, aside, mode="offline")
@@ -116,7 +119,7 @@ def write_offline(record: Record, out: Path) -> Synced:
 
 def write_online(record: Record, out: Path) -> Synced:
     """Send the rows that W&B does not have yet, to the run of the same id."""
-    base = out / "wandb"
+    base = own_folder(out, "wandb")
     state = base / f".online-{record.id}{STATE}"
     sent, damage = read_state(state)
     notes = [f"{state} is damaged: W&B was asked which rows it has"] if damage else []
@@ -132,8 +135,6 @@ def write_online(record: Record, out: Path) -> Synced:
         return _synced(record, 0, "left out", None, notes)
     if sent is not None and (sent.rows, sent.status) == (count, record.status):
         return _synced(record, 0, "unchanged", None, notes)
-    with disk(base):
-        base.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="klip-wandb-") as scratch:
         run = _init(record, Path(scratch), mode="online", resume="allow")
         known = run.starting_step if run.resumed else 0

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import importlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any
 
 from klip.errors import KlipError
 from klip.runs.checkpoint import Damaged
-from klip.runs.files import DiskTrouble, write_whole
+from klip.runs.files import DiskTrouble, read_file, write_whole
 from klip.runs.lock import is_locked
 from klip.runs.record import Record, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST, slug
@@ -125,7 +126,7 @@ def step_of(row: Mapping[str, Any]) -> int:
 def read_state(path: Path) -> tuple[Sent | None, list[str]]:
     """What a sink has of a run, None if that is not known; and a note if the file is damaged."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_file(path))
         if data.pop("format") != _FORMAT:
             raise ValueError(path)
         sent = Sent(**data)
@@ -257,7 +258,7 @@ def _sync_one(sink: Sink, path: Path, folder: Path | None, taken: dict[str, Path
 
 def default_folder(record: Record, sink: Sink) -> Path:
     """The sink's folder, next to that of the runs."""
-    path = record.path.resolve()
+    path = Path(os.path.abspath(record.path))  # beside what was named, wherever links lead
     usual = path.parts[-3] == slug(str(record.config["task"])) if len(path.parents) > 3 else False
     beside = path.parents[3] if usual else path.parent
     return beside / sink.folder

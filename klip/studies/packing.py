@@ -24,7 +24,7 @@ import polars as pl
 from klip.errors import KlipError
 from klip.runs.checkpoint import config_id, known_config
 from klip.runs.completions import Completion
-from klip.runs.files import disk, write_whole
+from klip.runs.files import own_folder, write_whole
 from klip.runs.store import slug
 from klip.studies.arms import is_tokens, shown_runs
 from klip.studies.study import Column, Run, Study, ordered
@@ -58,8 +58,7 @@ def pack(study: Study, folder: Path) -> Packed:
     """Write a study; it replaces a packed study that is there."""
     if folder.is_dir() and any(folder.iterdir()) and not is_packed(folder):
         raise KlipError(f"{folder} is not empty and not a packed study: choose another folder")
-    with disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    own_folder(folder)
     written: list[Path] = []
     about: dict[str, str] = {}
     for task in study.tasks:

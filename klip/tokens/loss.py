@@ -317,7 +317,7 @@ def _refuse(batch: _Batch, m: Tensor) -> None:
         if len(bad):
             row, place = (int(i) for i in bad[0])
             raise NotFinite(
-                f"{name} is not finite at sequence {row}, token {place} ({len(bad)} tokens in "
-                "all): mask them, or pass nonfinite='drop' to leave them out"
+                f"{name} is not finite at sequence {row}, token {place} ({len(bad)} tokens in all)",
+                "mask them, or pass nonfinite='drop' to leave them out",
             )
     raise NotFinite("the value of the loss is not finite although every multiplier is")

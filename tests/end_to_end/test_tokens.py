@@ -132,7 +132,7 @@ def test_killed_twice_and_resumed(plan, true, tmp_path):
     try:
         wait_for(lambda: saved(out) > 2, process)
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"klip.engine.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                 os.kill(int(child), signal.SIGKILL)
         seen = saved(out)
         wait_for(lambda: saved(out) > seen + 1, process)

@@ -27,9 +27,12 @@ any_array = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0))
 )
 any_text = st.text(st.characters(codec="utf-8"), max_size=40)
+any_name = st.from_regex(
+    r"[A-Za-z_]\w{0,20}", fullmatch=True, alphabet=st.characters(codec="ascii")
+)
 any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | any_text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_name, inner, max_size=3),
     max_leaves=6,
 )
 
@@ -66,7 +69,7 @@ def same(a, b):
 @given(
     st.dictionaries(any_text.filter(lambda name: name != "metrics" and name != "__metadata__"),
                     any_array, max_size=4),
-    st.dictionaries(any_text, any_json, max_size=3),
+    st.dictionaries(any_name, any_json, max_size=3),
     any_text,
     st.lists(any_text, max_size=2),
     st.binary(max_size=60),
@@ -179,6 +182,13 @@ def test_the_hostile_files_below_are_read_when_harmless():
         ({"config": fields(shape="clip\u202e")}, "shape is not a line"),
         ({"config": fields(shape="x" * 301)}, "shape is not a line"),
         ({"config": fields(task=["CartPole-v1"])}, "task is not a line"),
+        ({"config": {**fields(), "a\x1b[2J": 1}}, "'a\\x1b[2J', which is no name"),
+        ({"config": {**fields(), "a | `b`": 1}}, "which is no name"),
+        ({"config": {**fields(), "": 1}}, "which is no name"),
+        ({"config": {**fields(), "\u202ea": 1}}, "which is no name"),
+        ({"config": {**fields(), "a" * 301: 1}}, "which is no name"),
+        ({"config": {**fields(), "warmup": {"../x": 1}}}, "'../x', which is no name"),
+        ({"config": {**fields(), "hidden": [{"x\ny": 1}]}}, "which is no name"),
         ({"config": {**fields(), "seed": "0"}}, "not a count"),
         ({"config": fields(seed=-1)}, "not a count"),
         ({"config": fields(seed=2**70)}, "not a count"),
