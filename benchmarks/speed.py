@@ -83,7 +83,7 @@ def install_peers() -> None:
         return
     say(f"installing the peers into {PEERS}")
     pip = [str(PEERS / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-    steps = [[sys.executable, "-m", "venv", str(PEERS)], *([*pip, *r] for r in REQUIREMENTS)]
+    steps = [[sys.executable, "-P", "-m", "venv", str(PEERS)], *([*pip, *r] for r in REQUIREMENTS)]
     for step in steps:
         done = subprocess.run(step, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import os
 import subprocess
 import sys
 import textwrap
@@ -185,5 +186,9 @@ def bench(task: tuple[str, ...] = (), quick: bool = False, as_json: Json = False
     script = Path(__file__).parents[2] / "benchmarks" / "speed.py"
     if not script.exists():
         raise KlipError("`klip bench` needs a checkout of the repository, which has benchmarks/")
+    if not hasattr(os, "sched_setaffinity"):
+        raise KlipError(
+            "`klip bench` keeps each process on one core, as only Linux can: run it there"
+        )
     options = [*(["--task", *task] if task else []), *["--quick"] * quick, *["--json"] * as_json]
     return subprocess.run([sys.executable, str(script), *options], check=False).returncode

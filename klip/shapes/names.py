@@ -228,8 +228,9 @@ class _Reader:
         except KlipError:
             raise
         except Exception as error:  # a shape is anybody's code
-            what = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
-            raise KlipError(f"cannot build {cls.name}: {what}{error}") from None
+            kind = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
+            what = " ".join(f"{kind}{error}".split())
+            raise KlipError(f"cannot build {cls.name}: {what}") from None
 
     def unknown(self, name: str) -> str:
         asked = name.rstrip("_").replace("_", "-")

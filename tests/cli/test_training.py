@@ -184,6 +184,12 @@ def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
     ]  # fmt: skip
 
 
+def test_where_processes_cannot_be_pinned_nothing_is_measured(monkeypatch, capsys):
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert main(["bench"]) == 2
+    assert "as only Linux can" in capsys.readouterr().err
+
+
 def test_without_a_checkout_the_command_says_so(monkeypatch, capsys, tmp_path):
     (tmp_path / "klip").mkdir()
     monkeypatch.setattr(

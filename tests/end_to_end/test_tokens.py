@@ -189,6 +189,12 @@ def test_a_run_that_diverges_leaves_its_neighbour_alone(plan, true, tmp_path, ca
     said = " ".join(capsys.readouterr().out.split())
     assert "diverged: addition-replay3 hard drop seed 0" in said
     assert "not finite" in said
+    assert "nonfinite" not in said, "a plan has no such option"
+    for words in (["run", str(path), "--out", str(out)], ["resume", str(out)]):
+        assert main(words) == 1, "it is still not done"
+        assert "diverged: addition-replay3 hard drop seed 0" in " ".join(
+            capsys.readouterr().out.split()
+        )
     mine, theirs = content(out), content(true)
     calm = [name for name in mine if "replay" not in name]
     assert {name: mine[name] for name in calm} == {name: theirs[name] for name in calm}

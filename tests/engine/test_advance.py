@@ -65,6 +65,28 @@ def test_stopped_anywhere(task, tmp_path):
     assert files(configs, tmp_path / "cut") == files(configs, tmp_path / "whole")
 
 
+def test_a_shape_that_cannot_start_stops_only_its_run(tmp_path):
+    """The others of its cohort end with the bytes that they have without it."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from klip.shapes import Shape\n"
+        "class Mine(Shape):\n"
+        "    def init(self):\n"
+        "        raise ZeroDivisionError('by zero')\n"
+        "    def multiplier(self, s):\n"
+        "        return s.advantage\n"
+    )
+    shapes = ("clip", f"{file}:Mine", "spo")
+    configs = [config("CartPole-v1", shape=shape, **SMALL) for shape in shapes]
+    told = train(configs, tmp_path / "runs")
+    assert statuses(told) == ids(configs, ["done", "failed", "done"])
+    (failed,) = (news for news in told if news.status == "failed")
+    assert failed.reason.startswith("a mistake in the code: ZeroDivisionError: by zero (")
+    whole = configs[::2]
+    train(whole, tmp_path / "whole")
+    assert files(whole, tmp_path / "runs") == files(whole, tmp_path / "whole")
+
+
 def test_runs_that_stand_at_different_iterations(tmp_path):
     """They join one cohort, each goes on from its own place, and nothing is repeated."""
     configs = [config("Hopper-v4", seed=seed, **SMALL) for seed in range(3)]

@@ -36,7 +36,15 @@ config = { iterations = 2, prompts = 4, completions = 4, minibatches = 2, held_o
 warmup = { digits = 1, layers = 1, width = 16, heads = 2, steps = 5 } }
 [[runs]]
 group = "position"
-arms = [{ name = "a", shape = "clip(eps=0.1)" }, { name = "b", shape = "is" }]
+arms = [{ name = "a", shape = "clip(eps=0.1)" }, { name = "b", shape = "mine:Mine" }]
+"""
+
+MINE = """
+from klip.shapes import Shape
+
+class Mine(Shape):
+    def multiplier(self, s):
+        return s.w * s.advantage
 """
 
 
@@ -105,8 +113,12 @@ def cluster(tmp_path, monkeypatch):
 def test_a_node_is_killed(cluster, tmp_path):
     """Its cohort goes on elsewhere, and every run ends with the bytes of a local one."""
     address, second = cluster
-    plan, out = tmp_path / "plan.toml", tmp_path / "shared"
+    plan, out, folder = tmp_path / "plan.toml", tmp_path / "shared", tmp_path / "folder"
     plan.write_text(PLAN)
+    folder.mkdir()
+    for name in ("numpy", "jax", "json", "pickle", "tempfile"):  # a stranger's
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n1 / 0")
+    (folder / "mine.py").write_text(MINE)
     command = [sys.executable, "-m", "klip", "run", str(plan), "--out", str(out), "--ray",
                address, "--checkpoint-every", "0"]  # fmt: skip
     until = time.monotonic() + 180
@@ -116,7 +128,9 @@ def test_a_node_is_killed(cluster, tmp_path):
     ).stdout.replace("0.0/", ""):  # fmt: skip
         assert time.monotonic() < until, "the second node did not join"
         time.sleep(1)
-    klips = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    klips = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    )
 
     def workers():
         return [pid for pid in session(second.pid)
@@ -140,15 +154,21 @@ def test_a_node_is_killed(cluster, tmp_path):
     there = {path.name: read_run(path).digest() for path in run_paths(out)}
     assert there == here
     tokens(address, tmp_path)
+    assert not (tmp_path / "ran").exists(), "a stranger's file in the working folder was imported"
 
 
 def tokens(address, tmp_path):
-    """On what is left of the cluster: the warm-up first, then the runs, to the same bytes."""
+    """On what is left of the cluster: the warm-up first, then the runs, to the same bytes.
+
+    One arm's shape lies in the working folder, which the cluster's processes look in for it.
+    """
     plan, outs = tmp_path / "tokens.toml", [tmp_path / "tokens-ray", tmp_path / "tokens-here"]
     plan.write_text(TOKENS)
     command = [sys.executable, "-m", "klip", "run", str(plan), "--out"]
     for out, more in zip(outs, (["--ray", address], ["--workers", "1"]), strict=True):
-        done = subprocess.run([*command, str(out), *more], capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, str(out), *more], capture_output=True, text=True, cwd=tmp_path / "folder"
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     there, here = ({p.name: read_run(p).digest() for p in run_paths(out)} for out in outs)
     assert len(there) == 3

@@ -32,7 +32,8 @@ def flip(path):
     path.write_bytes(data)
 
 
-def test_what_has_not_ended(tmp_path):
+def test_what_is_not_done(tmp_path):
+    """Those that diverged too, so that a command can say so."""
     make_run(tmp_path, config(0), 4, (2, 4), "done")
     make_run(tmp_path, config(1), 4, (2, 4), "diverged")
     make_run(tmp_path, config(2), 4, (2, 4), "failed")
@@ -40,8 +41,8 @@ def test_what_has_not_ended(tmp_path):
     make_run(tmp_path, config(4), 4, ())
     root, found = read_jobs(tmp_path)
     assert root == tmp_path.resolve()
-    assert found == [config(2), config(3), config(4)]
-    assert {c.id for c in found} == {config(s).id for s in (2, 3, 4)}
+    assert found == [config(1), config(2), config(3), config(4)]
+    assert {c.id for c in found} == {config(s).id for s in (1, 2, 3, 4)}
 
 
 def test_what_is_damaged_is_gone_on_with(tmp_path):

@@ -10,6 +10,7 @@ from klip.engine.advance import Keeping, advance
 from klip.engine.crew import cores_for
 from klip.engine.plan import Plan
 from klip.errors import KlipError
+from klip.ppo import train
 from klip.ppo.config import config
 from tests.engine.test_finish import SMALL, one_by_one
 
@@ -41,6 +42,7 @@ def in_this_process(monkeypatch):
         return one_by_one
 
     monkeypatch.setattr(run, "here", here)
+    monkeypatch.setattr(train, "here", here)
     return asked
 
 
@@ -88,6 +90,40 @@ def test_resume_goes_on_where_a_run_was_stopped(plan_file, tmp_path, in_this_pro
     before = files(out)
     assert klip.resume(str(result.path)) == []
     assert files(out) == before
+
+
+RAISES = """
+from klip.shapes import Shape
+
+class Raises(Shape):
+    def multiplier(self, s):
+        raise ZeroDivisionError("by zero, and\\nmore")
+"""
+
+
+def test_a_run_that_fails_is_raised_when_the_others_have_ended(tmp_path, in_this_process):
+    """In a line, with all results; the same from a plan, from a folder, and from klip.train."""
+    file, out = tmp_path / "mine.py", tmp_path / "runs"
+    file.write_text(RAISES)
+    shapes = [f"{file}:Raises", "clip"]
+    plan = Plan("mine", "Mine.", tuple(config("CartPole-v1", shape=s, **SMALL) for s in shapes))
+    with pytest.raises(klip.Unfinished, match="1 of 2 runs did not end: CartPole-v1 ") as caught:
+        klip.run(plan, out=out)
+    assert [r.status for r in caught.value.results] == ["failed", "done"]
+    assert "ZeroDivisionError: by zero, and" in str(caught.value)
+    assert str(caught.value).isprintable()
+    with pytest.raises(klip.Unfinished, match="1 of 1 runs did not end"):
+        klip.resume(out, run_code=True)
+    with pytest.raises(klip.Unfinished, match="ZeroDivisionError"):
+        klip.train("CartPole-v1", shapes, 1, out=out, **SMALL)
+
+
+def test_a_run_that_diverges_has_ended(tmp_path, in_this_process):
+    """It is returned, by resume too, and is not trained again."""
+    wild = config("CartPole-v1", shape="is", lr=1e30, **SMALL)
+    (result,) = klip.run(Plan("wild", "", (wild,)), out=tmp_path)
+    assert result.status == "diverged"
+    assert klip.resume(tmp_path) == [dataclasses.replace(result, path=result.path.resolve())]
 
 
 def test_what_is_kept_is_as_asked_for(plan_file, tmp_path, in_this_process, monkeypatch):

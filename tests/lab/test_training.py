@@ -126,17 +126,40 @@ def test_trouble_costs_no_state(home, tmp_path, monkeypatch, error, status, said
     assert train(c, out).status == ("done" if status == "failed" else "diverged")
 
 
-def test_a_shape_that_raises_says_so_in_a_line(home, tmp_path):
-    file = tmp_path / "raises.py"
-    file.write_text(
-        "from klip.shapes import Shape\n"
-        "class Raises(Shape):\n"
-        "    def multiplier(self, s):\n"
-        "        raise ZeroDivisionError('by zero')\n"
-    )
-    news = train(tiny(f"{file}:Raises"), begun(home, tmp_path / "runs"))
-    assert (news.status, news.saved) == ("failed", 0)
-    assert news.reason == "ZeroDivisionError: by zero, in iteration 1 of 6"
+OWN = """
+from klip.shapes import Shape
+
+class Raises(Shape):
+    def multiplier(self, s):
+        raise ZeroDivisionError("by zero")
+
+class NeverStarts(Raises):
+    def init(self):
+        raise ZeroDivisionError("by\\nzero")
+
+class NaN(Shape):
+    def multiplier(self, s):
+        return s.w * float("nan")
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "status", "said"),
+    [
+        ("Raises", "failed", "ZeroDivisionError: by zero, in iteration 1 of 6"),
+        ("NeverStarts", "failed", "a mistake in the code: ZeroDivisionError: by zero ("),
+        ("NaN", "diverged", "the multiplier is not finite at sequence 0, token 0 ("),
+    ],
+)
+def test_a_shape_that_goes_wrong_says_so_in_a_line(home, tmp_path, shape, status, said):
+    """And advises nothing that a plan does not have."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    news = train(tiny(f"{file}:{shape}"), begun(home, tmp_path / "runs"))
+    assert (news.status, news.saved) == (status, 0)
+    assert news.reason.startswith(said)
+    assert news.reason.isprintable()
+    assert "nonfinite" not in news.reason
 
 
 def test_a_diverged_run_says_so_and_is_not_repeated(home, tmp_path):

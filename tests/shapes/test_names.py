@@ -1,5 +1,6 @@
 """The spelling of shapes: what is read, what is refused, and how."""
 
+import sys
 import textwrap
 from dataclasses import dataclass
 
@@ -138,6 +139,26 @@ def test_a_users_module(write, monkeypatch):
     path = write(MINE, "klip_test_module.py")
     monkeypatch.syspath_prepend(path.parent)
     assert parse("klip_test_module:Halved(by=0.1)").by == 0.1
+
+
+def test_a_module_in_the_working_folder(write, monkeypatch):
+    """Found since it was named, with what it imports beside it, after all libraries."""
+    path = write("from klip_test_beside import base\n" + textwrap.dedent(MINE), "klip_test_here.py")
+    write("base = 1", "klip_test_beside.py")
+    write("raise RuntimeError", "json.py")
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    assert digest_of_code("klip_test_here:Halved") == digest_of_code("klip_test_here.py:Halved")
+    assert parse("klip_test_here:Halved(by=0.1)").by == 0.1
+    assert parse("klip_test_here.py:Halved(by=0.1)").by == 0.1
+    assert sys.path[-1] == str(path.parent)
+
+
+def test_a_value_that_cannot_be_built(write):
+    text = "    def __post_init__(self):\n        raise OSError('no\\nway')\n"
+    path = write(textwrap.dedent(MINE) + text)
+    with pytest.raises(KlipError, match="cannot build halved: OSError: no way"):
+        parse(f"{path}:Halved(by=0.1)")
 
 
 @pytest.mark.parametrize(

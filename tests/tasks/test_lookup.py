@@ -4,7 +4,7 @@ import pytest
 
 from klip.errors import KlipError
 from klip.tasks import TaskError, describe, make_lanes
-from klip.tasks.lookup import suggestions
+from klip.tasks.lookup import find, suggestions
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,20 @@ def test_a_task_that_is_not_there_is_named_with_its_neighbours(task, message):
     with pytest.raises(KlipError, match=message) as caught:
         describe(task)
     assert "\n" not in str(caught.value)
+
+
+def test_a_module_in_the_working_folder(tmp_path, monkeypatch):
+    """It is found since the user named it; the folder comes after all libraries."""
+    (tmp_path / "my_own_tasks.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('MyOwn-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert find("my_own_tasks:MyOwn-v0").id == "MyOwn-v0"
+    assert sys.path[-1] == str(tmp_path)
+    with pytest.raises(TaskError, match="my_others cannot be imported"):
+        find("my_others:MyOwn-v0")
 
 
 def test_suggestions_are_few():

@@ -1,0 +1,41 @@
+"""A worker: its cores, on systems that can pin and on those that cannot, and its parent's end."""
+
+import os
+from multiprocessing import Pipe
+
+import pytest
+
+from klip.engine import worker
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A system that neither says nor takes which cores a process may use, such as macOS."""
+    for name in ("sched_getaffinity", "sched_setaffinity"):
+        monkeypatch.delattr(os, name, raising=False)
+
+
+def test_the_cores_that_there_are(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 1}, raising=False)
+    pinned = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *how: pinned.append(how), raising=False)
+    assert worker.cores() == [1, 3]
+    worker.pin(3)
+    assert pinned == [(0, {3})]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_without_pinning(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert worker.cores() == [0, 1, 2]
+    worker.pin(2)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert worker.cores() == [0]
+
+
+def test_a_parent_that_is_gone_leaves_nothing_to_do(monkeypatch):
+    monkeypatch.setattr(worker.signal, "signal", lambda *how: None)
+    ours, theirs = Pipe()
+    ours.close()
+    worker.main(os.dup(theirs.fileno()))
+    theirs.close()
