@@ -28,7 +28,7 @@ MAY_IMPORT = {
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""
 
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-COMMON = {"errors"}
+COMMON = {"errors", "__version__"}
 
 
 def allowed(room):
