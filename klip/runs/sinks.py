@@ -36,6 +36,7 @@ QUIET_LOOKS = 3
 """following ends after this many looks in a row at which nobody trains"""
 _GROUPS = {
     "return": "return|length|episode",
+    "samples": "kept|weakened|zeroed|reversed|strengthened|pull",
     "partition": "inside|kill|pass|changed_class",
     "ratio": "ratio",
     "beta": "beta",
