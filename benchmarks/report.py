@@ -21,8 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from klip.ppo.config import usual_settings
 from klip.runs import RunFolder, config_id, folder_of
-from klip.studies.published import TASKS, default_settings
+from klip.studies.published import TASKS
 
 RESULT = Path(__file__).parent / "results" / "report.json"
 ITERATIONS = 488
@@ -46,7 +47,7 @@ def make(place: tuple[Path, int]) -> None:
     seed, rest = i % 5, i // 5
     task, shape = TASKS[rest % len(TASKS)], SHAPES[rest // len(TASKS) % len(SHAPES)]
     lr = 3e-4 * (1 + rest // len(TASKS) // len(SHAPES))  # beyond all of these: another setting
-    config = {**default_settings(), "task": task, "shape": shape, "seed": seed, "lr": lr}
+    config = {**usual_settings(""), "task": task, "shape": shape, "seed": seed, "lr": lr}
     folder = RunFolder(folder_of(out, task, shape, seed, config_id(config)), config)
     draw = np.random.default_rng(i)
     numbers = draw.normal(size=(ITERATIONS, len(FLOATS))).astype(np.float32)

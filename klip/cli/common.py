@@ -11,11 +11,44 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from klip.engine.fields import whole_number
+from klip.errors import KlipError
+
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print one JSON object")]
 Output = Annotated[
     Path | None, tyro.conf.arg(aliases=["-o"], help="file to write: png, svg or pdf")
 ]
+TaskArgs = Annotated[
+    tuple[str, ...] | None,
+    tyro.conf.arg(metavar="NAME=VALUE...", help="keyword arguments of the task"),
+]
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+def _whole(words: list[str]) -> int:
+    try:
+        return int(words[0])
+    except ValueError:
+        pass
+    try:
+        return whole_number("", float(words[0]))
+    except (KlipError, ValueError):
+        raise ValueError("it must be a whole number, such as 1000000 or 1e6") from None
+
+
+_WHOLE = tyro.constructors.PrimitiveConstructorSpec[Any](
+    nargs=1,
+    metavar="INT",
+    instance_from_str=_whole,
+    is_instance=lambda value: value is None or isinstance(value, int),
+    str_from_instance=lambda value: [str(value)],
+)
+Whole = Annotated[int, _WHOLE]
+"""A whole number, which may be written as 1e6."""
+MaybeWhole = Annotated[int | None, _WHOLE]
+"""The same, or not given."""
+Flag = Annotated[tyro.conf.DisallowNone[bool | None], ""]
+"""A flag that says yes, or is not given."""
 
 
 def console() -> Console:

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from rich.table import Table
 
-from klip.cli.common import Json, console, escape, print_json
+from klip.cli.common import Json, MaybeWhole, console, escape, print_json
 from klip.cli.training import follow
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.errors import KlipError
@@ -18,8 +18,8 @@ def run(
     plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")],
     task: tuple[str, ...] = (),
     shape: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--arm"])] = (),
-    seeds: int | None = None,
-    steps: int | None = None,
+    seeds: MaybeWhole = None,
+    steps: MaybeWhole = None,
     out: Path = Path("runs"),
     workers: int | None = None,
     ray: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[ADDRESS]")] = None,

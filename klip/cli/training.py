@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from klip.cli.common import Json, console, escape, print_json
+from klip.cli.common import Flag, Json, MaybeWhole, TaskArgs, Whole, console, escape, print_json
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.fields import types_of
 from klip.errors import KlipError
-from klip.ppo.config import Config
+from klip.ppo.config import OWN, Config
 from klip.runs.files import shown
+from klip.runs.store import TRACEBACK
 
 if TYPE_CHECKING:
     from klip.engine.job import Job
@@ -42,15 +43,40 @@ def _attribute_docs(cls: type) -> dict[str, str]:
 
 
 def _overrides() -> type:
-    """The config's fields as options, each of them optional."""
+    """The config's fields as options, each of them optional; a yes or no has two, as flags."""
     docs, types = _attribute_docs(Config), types_of(Config)
     options: list[tuple[str, Any, Any]] = []
     for field in dataclasses.fields(Config):
-        if field.name not in ("task", "shape", "seed", "code"):
-            text = f"{docs[field.name]} (the paper's: {field.default})"
-            option: Any = Annotated[(types[field.name] | None, tyro.conf.arg(help=text))]
-            options.append((field.name, option, None))
+        if field.name in OWN:
+            continue
+        kind, usual, text = types[field.name], field.default, docs[field.name]
+        if kind is bool:
+            text, usual = f"{text} (the paper's: {'yes' if usual else 'no'})", None
+            options.append((field.name, _described(Flag, text), None))
+            opposite = f"the opposite of --{field.name.replace('_', '-')}"
+            options.append((f"no_{field.name}", _described(Flag, opposite), None))
+            continue
+        option = TaskArgs if field.name == "task_args" else MaybeWhole if kind is int else None
+        text = f"{text} (the paper's: {usual})" if usual != "" else text
+        options.append((field.name, _described(option or kind | None, text), None))
     return dataclasses.make_dataclass("Overrides", options)
+
+
+def _described(option: Any, text: str) -> Any:
+    about = tyro.conf.arg(help=text, help_behavior_hint="")
+    return Annotated[(option, about, tyro.conf.DisallowNone)]
+
+
+def given(overrides: Any) -> dict[str, Any]:
+    """The fields of the config that were given as options."""
+    said = {k: v for k, v in dataclasses.asdict(overrides).items() if v is not None}
+    denied = [name.removeprefix("no_") for name in said if name.startswith("no_")]
+    for name in denied:
+        if name in said:
+            flag = name.replace("_", "-")
+            raise KlipError(f"--{flag} and --no-{flag} were both given: give one of them")
+        del said[f"no_{name}"]
+    return {**said, **dict.fromkeys(denied, False)}
 
 
 Overrides = _overrides()
@@ -59,7 +85,7 @@ Overrides = _overrides()
 def train(
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
     shape: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SHAPE...")] = ("clip",),
-    seeds: int = 5,
+    seeds: Whole = 5,
     workers: int | None = None,
     out: Path = Path("runs"),
     checkpoint_every: float = CHECKPOINT_EVERY,
@@ -72,7 +98,7 @@ def train(
     The same command again goes on where it stopped, and repeats nothing.
 
     Args:
-        task: Gymnasium id, such as Hopper-v4
+        task: Gymnasium id, such as Hopper-v4; your own is module:Id-v0 or file.py:Id-v0
         shape: trust regions, such as clip "ramp(width=0.1)" adaptive-kl
         seeds: number of seeds, from 0
         workers: number of processes; one per core unless overrides
@@ -85,9 +111,8 @@ def train(
     """
     from klip.ppo.train import plan
 
-    overrides = {k: v for k, v in dataclasses.asdict(fields).items() if v is not None}
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return follow(plan(task, shape, seeds, **overrides), keeping, workers)
+    return follow(plan(task, shape, seeds, **given(fields)), keeping, workers)
 
 
 def resume(
@@ -148,15 +173,19 @@ def follow(
     dry_run: bool = False,
 ) -> int:
     """Finish the missing jobs and show their progress; return 0 if all are done, else 1."""
-    from klip.engine.finish import estimate, finish, survey
+    from klip.engine.finish import check_missing, estimate, finish, survey
+    from klip.engine.labels import labels_of
     from klip.engine.live import Watch, summary
     from klip.engine.run import site
     from klip.engine.schedule import cost
 
     runner, cores, where = site(workers, ray)
     screen, surveyed = console(), survey(jobs, keeping)
+    if not dry_run:
+        check_missing(surveyed)
     screen.print(escape(estimate(surveyed, cores, where)))
     if dry_run:
+        check_missing(surveyed)
         return 0
     watched = list({job.id: job for job in (*surveyed.missing, *surveyed.jobs)}.values())
     with Watch(screen, watched, [cost([job]) for job in watched]) as watch:
@@ -166,10 +195,13 @@ def follow(
             watch.say("the same command goes on from here")
             raise
     screen.print(summary(results))
-    undone = [r for r in results if r.status != "done"]
-    for r in undone:
-        name = f"{r.config.task} {r.config.names[0]} seed {r.config.seed}"
+    names = labels_of([r.config for r in results])
+    undone = [(r, name) for r, name in zip(results, names, strict=True) if r.status != "done"]
+    for r, name in undone:
+        name = f"{r.config.task} {name} seed {r.config.seed}"
         screen.print(f"[bold red]{r.status}[/]: {escape(name)}: {escape(shown(r.reason))}")
+        if (r.path / TRACEBACK).is_file():
+            screen.print(f"  its traceback is in {escape(str(r.path / TRACEBACK))}")
     screen.print(f"the runs are in {escape(str(keeping.out))}")
     return 1 if undone else 0
 

@@ -149,6 +149,7 @@ def _train(
                 raise
             except Exception as error:
                 _leave(kept, before, "failed", mistake(error), tell)
+                _keep_traceback(kept, error)
                 return
             elapsed, began = time.monotonic() - began, time.monotonic()
             due = began - saved_at >= keeping.every
@@ -159,6 +160,7 @@ def _train(
                     # a run that could not finish its iteration stays as it was before
                     state = before[i][1] if row is None else group.state(i)
                     mine.folder.save(run.iteration, state, run.status, run.reason)
+                    mine.folder.keep_traceback(run.traceback)
                 brief = {k: row[k] for k in kind.brief if k in row} if row else {}
                 speed = {"speed": mine.job.batch / max(elapsed, 1e-9)}
                 tell(mine.news(run.status, brief | speed, run.reason))
@@ -168,6 +170,8 @@ def _train(
     except KlipError as error:
         for mine in kept:
             tell(mine.news("stopped", {}, str(error)))
+        if error.__cause__ is not None:  # somebody's code raised it
+            _keep_traceback(kept, error)
     except Exception as error:  # a shape is anybody's code, and ours may be wrong
         for mine in kept:
             if group is None and len(kept) > 1:  # whose mistake it is shows when each goes alone
@@ -201,6 +205,7 @@ def _restore(group: Group, kept: Sequence[_Kept], tell: Tell) -> Sequence[_Kept]
         except KlipError as error:
             why = f"cannot go on from iteration {mine.saved}: {error}"
             tell(mine.news("failed", {}, why))
+            _keep_traceback([mine], error)
     return _only(group, kept, able)
 
 
@@ -231,6 +236,11 @@ def _leave(
         elif mine.saved < iteration:
             mine.folder.save(iteration, state)
         tell(mine.news(status, {}, reason))
+
+
+def _keep_traceback(kept: Sequence[_Kept], error: BaseException) -> None:
+    for mine in kept:
+        mine.folder.keep_traceback("".join(traceback.format_exception(error)))
 
 
 def mistake(error: BaseException) -> str:

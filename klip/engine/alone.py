@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -31,7 +32,7 @@ class Alone:
 
     def __init__(self, job: Job, trainer: Trainer) -> None:
         self.job, self.trainer = job, trainer
-        self.iteration, self.status, self.reason = 0, "running", ""
+        self.iteration, self.status, self.reason, self.traceback = 0, "running", "", ""
 
     @property
     def runs(self) -> Sequence[Alone]:
@@ -52,6 +53,7 @@ class Alone:
         except Exception as error:  # a shape is anybody's code, and ours may be wrong
             text = " ".join(f"{type(error).__name__}: {error}".split())
             self.status, self.reason = "failed", f"{text}, {where}"
+            self.traceback = traceback.format_exc()
             return [None]
         self.iteration += 1
         if self.iteration == self.job.iterations:

@@ -92,7 +92,7 @@ def finish(
 
     Ctrl-C and SIGTERM are raised once all runs are saved. `say` hears when they come.
     """
-    _check_installed({job.kind for job in surveyed.missing})
+    check_missing(surveyed)
     for job in surveyed.jobs:
         if (result := surveyed.ended.get(job.id)) is not None:
             row = {"iteration": job.iterations, "step": job.iterations * job.batch}
@@ -113,6 +113,15 @@ def ended(results: list[Result]) -> list[Result]:
     if any(result.status not in ENDED for result in results):
         raise Unfinished(results)
     return results
+
+
+def check_missing(surveyed: Survey) -> None:
+    """Raise, before anything starts, for missing jobs that mean nothing or cannot run here."""
+    _check_installed({job.kind for job in surveyed.missing})
+    for job in surveyed.missing:
+        kind_of(job.kind).check(job)
+    for name in dict.fromkeys(job.kind for job in surveyed.missing):
+        kind_of(name).ready([job for job in surveyed.missing if job.kind == name])
 
 
 def estimate(surveyed: Survey, cores: int, where: str) -> str:

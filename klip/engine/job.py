@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -87,6 +87,10 @@ class Member(Protocol):
     def reason(self) -> str:
         """Why it diverged or failed."""
 
+    @property
+    def traceback(self) -> str:
+        """Python's traceback of what was raised, where it failed."""
+
 
 class Group(Protocol):
     """Runs that one process advances in lockstep. No run's bytes depend on the others."""
@@ -137,11 +141,17 @@ class Kind:
     read: Callable[[Fields], Any]
     """the job of a config on disk, in which anything may stand; executes nothing of it"""
     check: Callable[[Any], None]
-    """raises, before anything starts, for a job that could not run"""
+    """raises, before anything starts, for a job that means nothing"""
+    ready: Callable[[Sequence[Any]], None] = field(default=lambda jobs: None, kw_only=True)
+    """raises, before anything starts, for what cannot run on this machine, and says it per task"""
     label: Callable[[Fields], str]
     """a config in brief, without task and seed; executes nothing of it"""
     iterations: Callable[[Fields], int]
     """number of iterations of a config on disk"""
+    settings: Callable[[Fields], Mapping[str, Any]]
+    """settings in a config on disk, by name: all that its names and its seed do not say"""
+    usual: Callable[[str], Mapping[str, Any]]
+    """settings that nobody changed, for a task, as JSON has them"""
     lockstep: Callable[[Any], Hashable]
     """equal for jobs that may share a group"""
     seconds: Callable[[Sequence[Any]], float]
@@ -156,6 +166,8 @@ class Kind:
     """keys of an entry in a plan, besides `config` and `seeds`"""
     plan: Callable[[Sequence[Entry]], Sequence[Any]] | None = None
     """jobs of a plan's entries, in the plan's order; None: others bring such jobs along"""
+    starts: str = "starting"
+    """what a process does until the first iteration is done"""
     with_steps: Callable[[Any, int], Any] = lambda job, steps: job
     """the job with another number of steps"""
 

@@ -9,10 +9,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from klip.engine.job import USUAL, Fields, iterations_of, kind_in
+from klip.engine.job import USUAL, iterations_of
+from klip.engine.labels import labels
 from klip.engine.live import number
 from klip.errors import KlipError
-from klip.runs import read_run, run_paths
+from klip.runs import Record, read_run, run_paths
 from klip.runs.files import shown
 
 _COLOURS = {"done": "green", "running": "cyan", "stopped": "yellow"}
@@ -24,28 +25,42 @@ _UNREADABLE: dict[str, Any] = {
 
 
 def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
-    """An entry for each run in or below `folder`, in order of task, shape and seed."""
-    entries = [_entry(path) for path in run_paths(Path(folder))]
-    if not entries:
+    """An entry for each run in or below `folder`, in order of task, shape, settings and seed.
+
+    Its `name` is the shape in brief, with the settings in which runs of the task differ.
+    """
+    found = [_read(path) for path in run_paths(Path(folder))]
+    if not found:
         raise KlipError(f"there are no runs in {folder}; `klip train` and `klip run` make some")
-    return sorted(entries, key=lambda run: (str(run["task"]), str(run["shape"]), run["seed"] or 0))
+    whole = [each for each in found if isinstance(each, Record)]
+    names = labels([record.config for record in whole])
+    entries = [_entry(record, name) for record, name in zip(whole, names, strict=True)]
+    entries += [each for each in found if isinstance(each, dict)]
+    return sorted(
+        entries,
+        key=lambda run: (str(run["task"]), str(run["shape"]), run["name"], run["seed"] or 0),
+    )
 
 
-def _entry(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Record | dict[str, Any]:
+    """A run, or the entry of one that cannot be read."""
     try:
-        record = read_run(path)
+        return read_run(path)
     except KlipError as error:
         id = path.name.rpartition("-")[2]
         return {**_UNREADABLE, "path": str(path), "id": id, "reason": str(error)}
+
+
+def _entry(record: Record, name: str) -> dict[str, Any]:
     rows, iterations = record.rows, iterations_of(record.config)
     known = [row["return_mean"] for row in rows if row["return_mean"] is not None]
     return {
-        "path": str(path),
+        "path": str(record.path),
         "id": record.id,
         "kind": record.config.get("kind", USUAL),
         "task": record.config["task"],
         "shape": record.config.get("shape"),
-        "name": _label(record.config),
+        "name": name,
         "seed": record.config["seed"],
         "status": record.status,
         "iteration": len(rows),
@@ -59,14 +74,6 @@ def _entry(path: Path) -> dict[str, Any]:
         "notes": list(record.notes),
         "history": list(record.history),
     }
-
-
-def _label(config: Fields) -> str:
-    """A config in brief, or its shape where its kind is not known."""
-    try:
-        return kind_in(config).label(config)
-    except KlipError:
-        return str(config.get("shape", "?"))
 
 
 def runs_table(entries: Sequence[dict[str, Any]], folder: Path) -> Table:

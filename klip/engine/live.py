@@ -16,9 +16,11 @@ from rich.table import Table
 
 from klip.engine.advance import Progress
 from klip.engine.finish import Result
-from klip.engine.job import Job, label_of
+from klip.engine.job import Job, kind_of
+from klip.engine.labels import labels_of
 
 LINE_EVERY = 5.0  # seconds between plain lines
+MEANINGFUL = 5.0  # seconds of training, after compiling, on which time left is estimated
 MANY = 24  # with more runs, a table has a line for each task and shape
 MEANS = ("step", "return_mean", "kill", "kl")
 """metrics of a row that are shown, besides its speed"""
@@ -31,15 +33,19 @@ class Watch:
         self.console = console
         several = len({job.task for job in jobs}) > 1
         self.groups = {
-            job.id: f"{job.task} {label_of(job)}" if several else label_of(job) for job in jobs
+            job.id: f"{job.task} {label}" if several else label
+            for job, label in zip(jobs, labels_of(jobs), strict=True)
         }
         self.labels = {job.id: f"{self.groups[job.id]} seed {job.seed}" for job in jobs}
         self.iterations = {job.id: job.iterations for job in jobs}
         self.costs = {job.id: cost for job, cost in zip(jobs, costs, strict=True)}
         self.rows: dict[str, dict[str, Any]] = {job.id: {} for job in jobs}
         self.status = {job.id: "waiting" for job in jobs}
-        self.began = self.printed = time.monotonic()
-        self.before = 0.0  # the share that was done before it began
+        self.starts = {job.id: kind_of(job.kind).starts for job in jobs}
+        self.printed = time.monotonic()
+        self.began: float | None = None  # when the first iteration was done, and all was compiled
+        self.before: dict[str, float] = {}  # share of each run that was done when it got its pace
+        self.heard: dict[str, float] = {}  # when
         self.live = Live(console=console, refresh_per_second=2) if console.is_terminal else None
 
     def __enter__(self) -> Watch:
@@ -58,17 +64,23 @@ class Watch:
 
     def tell(self, news: Progress) -> None:
         """Take in what is new about a run."""
-        first = not self.rows[news.run]
-        self.status[news.run] = news.status
+        now, trains = time.monotonic(), "speed" in self.rows[news.run]
         self.rows[news.run] |= news.row
-        if first:
-            self.before += self._share(news.run)
+        trained = "speed" in self.rows[news.run]
+        starts = news.status == "running" and not trained
+        first = starts and not {*self.status.values()} - {"waiting", "done"}
+        self.status[news.run] = self.starts[news.run] if starts else news.status
+        self.heard[news.run] = now
+        if not trains:  # a first iteration is compiled, and so tells nothing of the next
+            self.before[news.run] = self._share(news.run)
+        if trained and self.began is None:
+            self.began = now
         for note in news.notes:
             self.say(f"{self.labels[news.run]}: {note}")
         if self.live:
             self.live.update(self.table())
-        elif time.monotonic() - self.printed > LINE_EVERY:
-            self.printed = time.monotonic()
+        elif first or now - self.printed > LINE_EVERY:
+            self.printed = now
             self.console.print(self.line())
 
     def say(self, text: str) -> None:
@@ -85,14 +97,29 @@ class Watch:
         return sum(map(self._share, self.rows))
 
     def left(self) -> str:
-        """How long the rest will take, at the pace so far."""
-        share = self.done()
-        if share <= self.before:
-            return "-"
-        pace = (share - self.before) / (time.monotonic() - self.began)
-        seconds = (1 - share) / pace
+        """How long the rest will take at the pace so far, once there is one that means something."""
+        pace = self._pace()
+        if pace is None:
+            starting = sorted({*self.status.values()} & {*self.starts.values()})
+            return ", ".join(starting) if self.began is None and starting else "- left"
+        seconds = max(1 - self.done(), 0.0) / pace
         hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
-        return f"{hours}:{minutes:02d}:{int(seconds % 60):02d}"
+        return f"{hours}:{minutes:02d}:{int(seconds % 60):02d} left"
+
+    def _pace(self) -> float | None:
+        """The share of all work that is done in a second, without first iterations.
+
+        Runs of a group are heard one after the other, so each is timed by its own last news.
+        """
+        now = time.monotonic()
+        if self.began is None or now - self.began < MEANINGFUL:
+            return None
+        pace = 0.0
+        for run, before in self.before.items():
+            gained = self._share(run) - before
+            until = self.heard[run] if self.status[run] == "running" else now
+            pace += gained / (until - self.began) if gained > 0 and until > self.began else 0.0
+        return pace or None
 
     def speed(self) -> float:
         """Steps per second of all running runs together."""
@@ -101,11 +128,12 @@ class Watch:
 
     def line(self) -> str:
         """The state of things in one line."""
-        ended = sum(status not in ("waiting", "running") for status in self.status.values())
+        going = {"waiting", "running", *self.starts.values()}
+        ended = sum(status not in going for status in self.status.values())
         mean = number(_mean(list(self.rows.values())).get("return_mean"))
         return (
             f"{self.done():4.0%}  {ended}/{len(self.labels)} runs ended  mean return {mean}  "
-            f"{self.speed():,.0f} steps/s  {self.left()} left"
+            f"{self.speed():,.0f} steps/s  {self.left()}"
         )
 
     def table(self) -> Table:
@@ -161,10 +189,11 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def summary(results: Sequence[Result]) -> Table:
-    """Final returns by shape, over seeds, and how many runs are not done."""
+    """Final returns over seeds, by shape and settings, and how many runs are not done."""
     groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for result in results:
-        groups[result.config.task, label_of(result.config)].append(result)
+    names = labels_of([result.config for result in results])
+    for result, label in zip(results, names, strict=True):
+        groups[result.config.task, label].append(result)
     table = Table(box=None)
     for column in ("task", "shape", "runs", "done", "others", "final return", "std over seeds"):
         table.add_column(column, justify="left" if column in ("task", "shape") else "right")

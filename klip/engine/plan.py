@@ -26,6 +26,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from klip.engine.fields import whole_number
 from klip.engine.job import USUAL, Entry, Job, kind_of
 from klip.errors import KlipError
 from klip.shapes import parse
@@ -68,6 +69,7 @@ class Plan:
             self._known("shape", asked, names)
             chosen = [c for c in chosen if set(asked) & set(c.names)]
         if seeds is not None:
+            seeds = whole_number("seeds", seeds)
             if seeds < 1:
                 raise KlipError(f"--seeds {seeds} leaves nothing to train: give at least 1")
             kept: dict[str, list[int]] = {}
@@ -75,6 +77,7 @@ class Plan:
                 kept.setdefault(_unseeded(c.stored), []).append(c.seed)
             chosen = [c for c in chosen if c.seed in kept[_unseeded(c.stored)][:seeds]]
         if steps is not None:
+            steps = whole_number("steps", steps)
             chosen = [kind_of(c.kind).with_steps(c, steps) for c in chosen]
         return dataclasses.replace(self, configs=_once(chosen))
 
@@ -169,11 +172,18 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _seeds(where: str, value: Any) -> list[int]:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return list(range(value))
-    if isinstance(value, list) and value and all(type(v) is int and v >= 0 for v in value):
-        return list(dict.fromkeys(value))
-    raise KlipError(f"{where}: seeds must be a count or a list of seeds, not {value!r}")
+    try:
+        if isinstance(value, list):
+            seeds = [whole_number("seeds", seed) for seed in value]
+        else:
+            seeds = list(range(whole_number("seeds", value)))
+    except KlipError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise KlipError(
+            f"{where}: seeds must be a count or a list of seeds, from 0 to 2^63 - 1, not {value!r}"
+        )
+    return list(dict.fromkeys(seeds))
 
 
 def _once(configs: Sequence[Job]) -> tuple[Job, ...]:

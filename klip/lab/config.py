@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from klip.engine.fields import conform
 from klip.errors import KlipError
 from klip.lab.addition import completion_length, prompt_length
 from klip.runs import LONGEST_NAME, config_id
@@ -39,6 +40,9 @@ class Warmup:
     """scratchpads a step"""
     learning_rate: float = 3e-3
     """at its highest: it rises over 100 steps and falls to a fiftieth"""
+
+    def __post_init__(self) -> None:
+        conform(self)
 
     @property
     def iterations(self) -> int:
@@ -100,6 +104,9 @@ class TokenConfig:
     shown: int = 10
     """the iteration from which sample completions are kept"""
     warmup: Warmup = Warmup()
+
+    def __post_init__(self) -> None:
+        conform(self)
 
     @property
     def batch(self) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klip.engine.alone import Alone
-from klip.engine.fields import typed, whole
+from klip.engine.fields import typed, whole, whole_number
 from klip.engine.job import Entry, Fields, Kind
 from klip.engine.plan import check_keys
 from klip.errors import KlipError
@@ -102,6 +102,7 @@ def _arms(entry: Entry, place: int) -> list[dict[str, Any]]:
 
 def with_steps(c: TokenConfig, steps: int) -> TokenConfig:
     """The same run with as many whole iterations as fit into `steps` completions."""
+    steps = whole_number("steps", steps)
     if steps < c.batch:
         raise KlipError(f"steps={steps} is less than the {c.batch} completions of an iteration")
     return dataclasses.replace(c, iterations=steps // c.batch)
@@ -126,6 +127,13 @@ def _usual_size(w: Warmup) -> bool:
 def _without_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a config on disk that are the dataclass's."""
     return {key: value for key, value in fields.items() if key not in ("kind", "task")}
+
+
+def _settings(fields: Fields) -> dict[str, Any]:
+    """The settings of a config on disk, and of its warm-up, without names and seeds."""
+    warmup = fields.get("warmup", {})
+    nested = {f"warmup.{key}": value for key, value in warmup.items() if key != "seed"}
+    return {k: v for k, v in fields.items() if k not in {*OWN, "kind", "task"}} | nested
 
 
 def _label(fields: Fields) -> str:
@@ -156,6 +164,8 @@ TOKENS = Kind(
     check=check,
     label=_label,
     iterations=lambda fields: int(fields["iterations"]),
+    settings=_settings,
+    usual=lambda task: _settings(TokenConfig("", "", "").stored),
     lockstep=lambda c: c.id,
     seconds=seconds,
     measured=lambda c: _usual_size(c.warmup),
@@ -172,6 +182,8 @@ WARM_UP = Kind(
     check=check_warmup,
     label=lambda fields: "warm-up",
     iterations=lambda fields: int(fields["steps"]),
+    settings=_settings,
+    usual=lambda task: _settings(Warmup().stored),
     lockstep=lambda w: w.id,
     seconds=warmup_seconds,
     measured=_usual_size,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,13 +52,15 @@ class PPOMember:
     """running, done, diverged (numbers stopped being finite), failed (its environment raised)"""
     reason: str = ""
     """why it diverged or failed"""
+    traceback: str = ""
+    """of what was raised, where it failed"""
     returns: list[tuple[float, int]] = field(default_factory=list)
     """(return, length) of the episodes that ended in the current rollout"""
 
-    def end(self, status: str, reason: str) -> None:
+    def end(self, status: str, reason: str, traceback: str = "") -> None:
         """End the run for a reason; if it has ended already, the first reason stays."""
         if self.status == "running":
-            self.status, self.reason = status, reason
+            self.status, self.reason, self.traceback = status, reason, traceback
 
 
 def program(c: Config) -> Config:
@@ -82,7 +85,9 @@ class Cohort:
         def seed_of(lane: int, episode: int) -> int:
             return episode_seed(configs[lane // envs].seed, lane % envs, episode)
 
-        self.lanes = make_lanes(first.task, len(configs) * envs, seed_of)
+        self.lanes = make_lanes(
+            first.task, len(configs) * envs, seed_of, first.arguments, first.processes
+        )
         self.layout = policy.layout_of(self.lanes.observation_size, self.lanes.action, first.hidden)
         self.action = _action(self.lanes.action)
         self.runs = [self._start(c) for c in configs]
@@ -124,7 +129,8 @@ class Cohort:
                     row = self.learn(i, rollout)
                 except Exception as error:  # a shape is anybody's code, and ours may be wrong
                     what = f"{type(error).__name__}: {error}"
-                    run.end("failed", f"learning with the shape {run.config.shape} raised {what}")
+                    what = f"learning with the shape {run.config.shape} raised {what}"
+                    run.end("failed", what, traceback.format_exc())
             rows.append(row)
         self.seconds["learn"] += time.perf_counter() - collected
         return rows
@@ -311,7 +317,8 @@ class Cohort:
         """End the runs whose environments raised or gave numbers that are not finite."""
         envs = self.shared.envs
         for lane, what in self.lanes.failed.items():
-            self.runs[lane // envs].end("failed", f"{what} (environment {lane % envs} of the run)")
+            what = f"{what} (environment {lane % envs} of the run)"
+            self.runs[lane // envs].end("failed", what, self.lanes.tracebacks.get(lane, ""))
         bad = ~(np.isfinite(step.reward) & np.isfinite(step.final).all(axis=1))
         for lane in np.flatnonzero(bad).tolist():
             run = self.runs[lane // envs]

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from klip.engine.fields import LATE, conform, stored
 from klip.errors import KlipError
+from klip.ppo.arguments import arguments_in, spelled
 from klip.runs import LONGEST_NAME, config_id
+from klip.runs.checkpoint import HOW
 from klip.shapes import check_needs, parse
 from klip.shapes.names import digest_of_code
 
+OWN = ("task", "shape", "seed", "code", "task_code")
+"""Fields of a config that are no settings: they are given by themselves, or follow from those."""
 TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
 """What this trainer can tell a shape about a sample."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """One run: a task, a shape, a seed, and the conventions of PPO."""
+    """One run: a task, a shape, a seed, and the conventions of PPO.
+
+    The type of every field is checked when a config is made, however it is made. `check` says
+    whether it means something that can be trained.
+    """
 
     kind: ClassVar[str] = "ppo"
     """of job"""
     task: str
-    """Gymnasium id"""
+    """Gymnasium id; one of your own is `module:Id-v0` or `file.py:Id-v0`"""
     shape: str = "clip(eps=0.2)"
     """trust region or controller, spelled as on the command line"""
     seed: int = 0
@@ -77,6 +89,16 @@ class Config:
     """diagnostics of each epoch too, with the share of samples that changed class"""
     code: str = ""
     """digest of the Python file that defines the shape, if one does: edited, it is another run"""
+    task_args: str = field(default="", metadata=LATE)
+    """keyword arguments of the task, such as size=3 goal=left"""
+    task_code: str = field(default="", metadata=LATE)
+    """digest of the Python file that defines the task, if one of yours does, likewise"""
+    processes: int = field(default=0, metadata=LATE)
+    """processes that step the environments of a task that is slow; 0: the trainer's own"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "task_args", spelled(self.task_args))
+        conform(self)
 
     @property
     def batch(self) -> int:
@@ -90,7 +112,7 @@ class Config:
 
     @property
     def id(self) -> str:
-        """A hash of everything above: equal ids are equal runs."""
+        """A hash of everything above that results depend on: equal ids are equal runs."""
         return config_id(self.stored)
 
     @property
@@ -101,7 +123,12 @@ class Config:
     @property
     def stored(self) -> dict[str, Any]:
         """As it lies on disk."""
-        return dataclasses.asdict(self)
+        return stored(self)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of its task."""
+        return arguments_in(self.task_args)
 
 
 # What the paper sets otherwise, task by task; its MuJoCo tasks take the defaults.
@@ -119,8 +146,32 @@ PAPER_TASKS: dict[str, dict[str, Any]] = {
 }
 
 
+@functools.cache
+def _defaults() -> Mapping[str, Any]:
+    return dict(json.loads(json.dumps(dataclasses.asdict(Config(task="")))))
+
+
+def usual_settings(task: str) -> dict[str, Any]:
+    """Every field of a config as the paper has it for this task, or at its default; as JSON has it.
+
+    >>> usual_settings("CartPole-v1")["envs"], usual_settings("Pendulum-v1")["envs"]
+    (4, 1)
+    """
+    return {**_defaults(), **PAPER_TASKS.get(task, {})}
+
+
+def settings_in(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a config on disk; what it does not name is at its default.
+
+    >>> settings_in({"task": "Hopper-v4", "seed": 1})["lr"]
+    0.0003
+    """
+    whole = {**_defaults(), **fields}
+    return {key: value for key, value in whole.items() if key not in {*OWN, *HOW}}
+
+
 def config(task: str, **fields: Any) -> Config:
-    """The paper's configuration of a task, with fields replaced; checked.
+    """The paper's configuration of a task, with fields replaced; checked, but for the task itself.
 
     >>> config("CartPole-v1").envs
     4
@@ -133,6 +184,8 @@ def config(task: str, **fields: Any) -> Config:
     if "shape" in given:
         given["shape"] = str(parse(str(given["shape"])))
         given["code"] = digest_of_code(given["shape"])
+    if ":" in task:
+        given["task_code"] = digest_of_task(task)
     made = Config(task=task, **given)
     check(made)
     return made
@@ -146,26 +199,37 @@ def lockstep_key(c: Config) -> tuple[Any, ...]:
     return tuple(getattr(c, f.name) for f in dataclasses.fields(c) if f.name not in own)
 
 
-def check(c: Config) -> None:
-    """Raise, before anything starts, for what could not run or would mean nothing."""
-    from klip.tasks import describe  # here, since it loads the simulators
+def digest_of_task(task: str) -> str:
+    """As `digest_of_code`, for a task that is in a file of yours, or in the current folder."""
+    from klip.tasks.own import file_of  # here, since it loads Gymnasium
 
+    place, _, name = task.rpartition(":")
+    path = file_of(place)
+    return digest_of_code(f"{path}:{name}") if path is not None else ""
+
+
+def check(c: Config) -> None:
+    """Raise, before anything starts, for what would mean nothing; `check_task` is apart."""
     for name, text in (("task", c.task), ("shape", c.shape)):
-        if not text.isprintable() or len(text) > LONGEST_NAME:
+        if not text.isprintable() or not 0 < len(text) <= LONGEST_NAME:
             limit = f"at most {LONGEST_NAME} printable characters"
             raise KlipError(f"{name}={text[:80]!r} must be {limit}")
-    if c.code != digest_of_code(c.shape):
+    changed = c.code != digest_of_code(c.shape) and f"shape {c.shape}"
+    # a run from before tasks had digests has none
+    if c.task_code and c.task_code != digest_of_task(c.task):
+        changed = f"task {c.task}"
+    if changed:
         raise KlipError(
-            f"the file of the shape {c.shape} has changed since the run began: bring it back, or "
+            f"the file of the {changed} has changed since the run began: bring it back, or "
             "train anew"
         )
-    describe(c.task)
     check_needs(parse(c.shape), TRAINER_CONTEXT)
     for name in ("steps", "envs", "rollout", "epochs", "minibatch"):
         if getattr(c, name) < 1:
             raise KlipError(f"{name}={getattr(c, name)} must be at least 1")
-    if c.seed < 0:
-        raise KlipError(f"seed={c.seed} must be at least 0")
+    for name in ("seed", "processes"):
+        if getattr(c, name) < 0:
+            raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
     if c.steps < c.batch:
         raise KlipError(
             f"steps={c.steps} is less than one rollout of {c.envs} x {c.rollout} = {c.batch}: "
@@ -181,6 +245,9 @@ def check(c: Config) -> None:
     for name in ("gamma", "gae_lambda"):
         if not 0 <= getattr(c, name) <= 1:
             raise KlipError(f"{name}={getattr(c, name)} must lie between 0 and 1")
+    for name in ("adam_b1", "adam_b2"):
+        if not 0 <= getattr(c, name) < 1:
+            raise KlipError(f"{name}={getattr(c, name)} must be at least 0 and less than 1")
     for name in ("lr", "max_grad_norm", "adam_eps", "observation_clip", "reward_clip"):
         if not getattr(c, name) > 0:
             raise KlipError(f"{name}={getattr(c, name)} must be greater than 0")
@@ -189,3 +256,10 @@ def check(c: Config) -> None:
             raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
     if not c.hidden or min(c.hidden) < 1:
         raise KlipError(f"hidden={c.hidden} must be one or more positive widths")
+
+
+def check_task(c: Config) -> None:
+    """Raise unless the run's task is there, takes its arguments, and can be trained on here."""
+    from klip.tasks import describe  # here, since it loads the simulators
+
+    describe(c.task, c.arguments, c.processes)

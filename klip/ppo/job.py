@@ -17,7 +17,17 @@ from klip.engine.fields import typed, whole
 from klip.engine.job import Entry, Fields, Kind
 from klip.engine.plan import names_in
 from klip.errors import KlipError
-from klip.ppo.config import Config, check, config, lockstep_key
+from klip.ppo.arguments import spelled
+from klip.ppo.config import (
+    OWN,
+    Config,
+    check,
+    check_task,
+    config,
+    lockstep_key,
+    settings_in,
+    usual_settings,
+)
 from klip.runs import Record
 from klip.shapes.names import brief
 
@@ -46,7 +56,10 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
     for entry in entries:
         tasks, shapes = names_in(entry, "tasks"), names_in(entry, "shapes")
         try:
-            fields = typed(Config, entry.fields, {"task", "shape", "seed", "code"})
+            given = dict(entry.fields)
+            if "task_args" in given:
+                given["task_args"] = spelled(given["task_args"])
+            fields = typed(Config, given, OWN)
             for seed in entry.seeds:
                 configs += [
                     config(task, shape=shape, seed=seed, **fields)
@@ -56,6 +69,22 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
         except KlipError as error:
             raise KlipError(f"{entry.where}: {error}") from None
     return configs
+
+
+def ready(configs: Sequence[Config]) -> None:
+    """Raise, task by task, for what cannot be trained on this machine; executes tasks' code."""
+    asked = {(c.task, c.task_args, c.processes): c for c in configs}
+    troubles: dict[str, str] = {}
+    for c in asked.values():
+        try:
+            check_task(c)
+        except KlipError as error:
+            troubles.setdefault(str(error), c.task)
+    if not troubles:
+        return
+    able = dict.fromkeys(c.task for c in configs if c.task not in troubles.values())
+    rest = f"; without that, --task {' '.join(able)}" if able else ""
+    raise KlipError("; ".join(troubles) + rest)
 
 
 def with_steps(c: Config, steps: int) -> Config:
@@ -99,13 +128,17 @@ PPO = Kind(
     brief=("iteration", "step", "return_mean", "zeroed", "kl"),
     read=lambda fields: whole(Config, fields),
     check=check,
+    ready=ready,
     label=label,
     iterations=iterations,
+    settings=settings_in,
+    usual=usual_settings,
     lockstep=lockstep_key,
     seconds=seconds,
     measured=lambda c: _step(c.task) is not None,
     open=_open,
     keys=frozenset({"tasks", "shapes"}),
     plan=planned,
+    starts="compiling",
     with_steps=with_steps,
 )

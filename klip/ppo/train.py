@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
+from klip.engine.fields import whole_number
 from klip.engine.finish import Listener, Result, ended, finish, here, survey
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
 from klip.shapes import Region
 from klip.shapes.names import spelled
 
+Task = str | Callable[..., Any]
+"""A Gymnasium id, or a class or function that makes an environment."""
+
 
 def plan(
-    task: str,
+    task: Task,
     shape: str | Region | Sequence[str | Region] = ("clip",),
     seeds: int | Iterable[int] = 5,
     **fields: Any,
@@ -23,19 +27,26 @@ def plan(
     """Every shape with every seed, seeds varying fastest."""
     shapes = [shape] if isinstance(shape, (str, Region)) else list(shape)
     spellings = [each if isinstance(each, str) else spelled(each) for each in shapes]
-    chosen = range(seeds) if isinstance(seeds, int) else list(seeds)
+    chosen = [*seeds] if isinstance(seeds, Iterable) else range(whole_number("seeds", seeds))
+    name = task if isinstance(task, str) else _name(task)
     if not shapes or not chosen:
         raise KlipError("nothing to train: give at least one shape and one seed")
     configs = [
-        config(task, shape=each, seed=seed, **fields) for each in spellings for seed in chosen
+        config(name, shape=each, seed=seed, **fields) for each in spellings for seed in chosen
     ]
     if len({c.id for c in configs}) < len(configs):
         raise KlipError("the same run is named twice: give each shape and seed once")
     return configs
 
 
+def _name(maker: Callable[..., Any]) -> str:
+    from klip.tasks.own import task_of  # here, since it loads Gymnasium
+
+    return task_of(maker)
+
+
 def train(
-    task: str,
+    task: Task,
     shape: str | Region | Sequence[str | Region] = ("clip",),
     seeds: int | Iterable[int] = 5,
     *,
@@ -54,7 +65,8 @@ def train(
     ended; a run that diverged has ended, and is returned as that.
 
     Args:
-        task: Gymnasium id
+        task: Gymnasium id; one of your own is `module:Id-v0` or `file.py:Id-v0`, or a class or
+            function that makes an environment, with its keyword arguments as `task_args`
         shape: trust regions or controllers, or their spellings; one, or several
         seeds: how many, from 0, or which
         workers: how many processes; as many as there are cores unless given

@@ -4,6 +4,7 @@ config.json              what the run is a function of
 metrics.jsonl            one row per iteration
 checkpoint.safetensors   all of the run so far; `previous.safetensors` is the one before
 status.json              how it stands, for people and scripts; Klip itself trusts checkpoints
+traceback.txt            Python's own words where a run failed because of somebody's code
 lock                     held by whoever trains it
 """
 
@@ -30,6 +31,7 @@ from klip.runs.machine import differences, this_machine
 NEWEST, PREVIOUS = "checkpoint.safetensors", "previous.safetensors"
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
+TRACEBACK = "traceback.txt"
 
 
 class ChangedMachine(KlipError):
@@ -103,6 +105,15 @@ class RunFolder:
         write_whole(self.path / NEWEST, encode(checkpoint), keep=self.path / PREVIOUS)
         self.checkpoint = checkpoint
         self._write_status(checkpoint)
+
+    def keep_traceback(self, text: str) -> None:
+        """Write the traceback of what the run failed of; without one, the last is removed."""
+        path = self.path / TRACEBACK
+        if text:
+            write_whole(path, text.encode("utf-8", "backslashreplace"))
+        else:
+            with disk(path):
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of the run."""
@@ -194,8 +205,16 @@ class RunFolder:
         if there == data:
             return
         write_whole(path, data)
-        if there is not None:
+        if there is not None and not self._is_own(there):
             self._note("config.json was damaged, and was written anew")
+
+    def _is_own(self, data: bytes) -> bool:
+        """Whether a config.json is this run's, though perhaps computed in another way."""
+        try:
+            config = json.loads(data)
+            return data == _json(config) and config_id(config) == config_id(self.config)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return False
 
     def _open_metrics(self) -> Any:
         """The open metrics file, cut back to the checkpoint or restored from it."""

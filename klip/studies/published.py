@@ -7,7 +7,6 @@ made only where the config is the paper's in everything but the seed.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from klip.ppo.config import PAPER_TASKS, Config
+from klip.ppo.config import OWN, usual_settings
 from klip.shapes import AdaptiveKL
 
 SEEDS: Final = 5
@@ -40,7 +39,7 @@ TASKS: Final = (
     "Ant-v4", "CartPole-v1", "HalfCheetah-v4", "Hopper-v4", "Humanoid-v4", "LunarLander-v3",
     "Walker2d-v4",
 )  # fmt: skip
-_NO_EFFECT: Final = ("task", "shape", "seed", "code", "per_epoch")
+_NO_EFFECT: Final = (*OWN, "per_epoch")
 
 
 @dataclass(frozen=True)
@@ -67,19 +66,13 @@ def algorithm(shape: str) -> str | None:
     return next((key for key, spelled in PAPER.items() if spelled == shape), None)
 
 
-@functools.cache
-def default_settings() -> Mapping[str, Any]:
-    """Every field of a config at its default, as JSON has it."""
-    return dict(json.loads(json.dumps(dataclasses.asdict(Config(task="")))))
-
-
 def settings_differ(task: str, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings that are not the paper's for this task, by name: (ours, the paper's).
 
     >>> settings_differ("Hopper-v4", {"lr": 1e-3, "gamma": 0.99})
     {'lr': (0.001, 0.0003)}
     """
-    usual = {**default_settings(), **PAPER_TASKS.get(task, {})}
+    usual = usual_settings(task)
     return {
         name: (value, usual.get(name))
         for name, value in settings.items()

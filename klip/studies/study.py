@@ -11,7 +11,7 @@ Nothing of a run is executed: a shape or task that is somebody's code is only na
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,10 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.engine.job import iterations_of
+from klip.engine.labels import CODE, labels
+from klip.engine.labels import plain as plain
+from klip.ppo.config import settings_in
 from klip.runs import final_return
 from klip.runs.completions import Completion
 from klip.shapes.names import brief
-from klip.studies.published import PAPER, default_settings, settings_differ
+from klip.studies.published import PAPER
 
 Column = NDArray[np.float64]
 """`[rows]`, or `[rows, K]` for quantiles; NaN where a row has no value."""
@@ -69,9 +72,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The rest of its config; what it does not name is at its default."""
-        own = ("task", "shape", "seed", "code")
-        whole = {**default_settings(), **self.config}
-        return {key: value for key, value in whole.items() if key not in own}
+        return settings_in(self.config)
 
     @property
     def code(self) -> str:
@@ -143,15 +144,17 @@ class Study:
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """All runs, grouped; tasks in order, the paper's shapes before others."""
-        groups: dict[tuple[str, str, str, str], list[Run]] = defaultdict(list)
+        groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
         for run in self.runs:
-            groups[run.task, run.shape, run.code, repr(sorted(run.settings.items()))].append(run)
-        variants = []
-        for task in self.tasks:
-            members = [runs for key, runs in groups.items() if key[0] == task]
-            differing = _differing([runs[0].settings for runs in members])
-            edited = _edited([runs[0] for runs in members])
-            variants += [_variant(runs, differing, edited) for runs in members]
+            codes = tuple(str(run.config.get(name, "")) for name in CODE)
+            groups[run.task, run.shape, codes, repr(sorted(run.settings.items()))].append(run)
+        firsts = [runs[0] for runs in groups.values()]
+        variants = [
+            Variant(first.task, first.shape, first.settings, label, tuple(runs))
+            for first, label, runs in zip(
+                firsts, labels([run.config for run in firsts]), groups.values(), strict=True
+            )
+        ]
         return tuple(sorted(variants, key=lambda v: (v.task, _rank(v.shape), v.label)))
 
     @cached_property
@@ -169,43 +172,6 @@ class Study:
     def ended(self) -> bool:
         """Whether no run will change by itself any more."""
         return all(run.status in ENDED for run in self.runs)
-
-
-def plain(value: Any) -> str:
-    """A setting's value as a person writes it.
-
-    >>> plain(1000000), plain(0.0003), plain([64, 64])
-    ('1,000,000', '0.0003', '64-64')
-    """
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "-".join(map(plain, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _variant(runs: Sequence[Run], differing: Sequence[str], edited: set[str]) -> Variant:
-    first = runs[0]
-    # A setting that is the paper's need not be named.
-    unusual = settings_differ(first.task, first.settings)
-    marks = [f"{n} {plain(first.settings.get(n))}" for n in differing if n in unusual]
-    if first.shape in edited:
-        marks.append(f"code {first.code}")
-    label = ", ".join([brief(first.shape), *marks])
-    return Variant(first.task, first.shape, first.settings, label, tuple(runs))
-
-
-def _edited(runs: Sequence[Run]) -> set[str]:
-    """Shapes whose file was changed between runs."""
-    codes = {(run.shape, run.code) for run in runs}
-    return {shape for shape, code in codes if any(s == shape and c != code for s, c in codes)}
-
-
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = dict.fromkeys(name for config in settings for name in config)
-    return [n for n in names if len({repr(config.get(n)) for config in settings}) > 1]
 
 
 def _rank(shape: str) -> tuple[int, str]:

@@ -1,19 +1,20 @@
-"""Every other Gymnasium environment as lanes: a loop over Gymnasium's own copies."""
+"""Every other Gymnasium environment as lanes: Gymnasium's own copies, here or in processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from klip.tasks.clock import Clock
+from klip.tasks.copies import Copies, Copy, Failure, Here
 from klip.tasks.lanes import (
     ALL,
+    NONE,
     Action,
+    Arguments,
     Bools,
     Box,
     Discrete,
@@ -29,51 +30,42 @@ from klip.tasks.lanes import (
     read_only,
     with_rows,
 )
-from klip.tasks.lookup import make_environment
-from klip.tasks.spaces import action_of, observation_size_of
-
-Environment = gymnasium.Env[Any, Any]
-
-_KEEPS_ITS_WORLD = frozenset({"BipedalWalker-v3", "BipedalWalkerHardcore-v3"})
-"""Environments whose seeded reset still depends on the episodes before it.
-
-They keep one Box2D world, so the same seed and actions give other last bits in a used copy than
-in a new one. Each of their episodes gets a new copy: an episode is then a function of its seed
-and actions, without which no run could be resumed exactly.
-"""
+from klip.tasks.processes import InProcesses
 
 
-def describe_environment(task: str) -> TaskSpec:
+def describe_environment(task: str, arguments: Arguments = NONE) -> TaskSpec:
     """The sizes of any Gymnasium environment, from a copy made for the purpose."""
-    env = make_environment(task)
-    try:
-        return _spec(task, env)
-    finally:
-        env.close()
-
-
-def _spec(task: str, env: Environment) -> TaskSpec:
-    size = observation_size_of(task, env.observation_space)
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    return TaskSpec(task, size, action_of(task, env.action_space), limit)
+    copy = Copy(task, arguments)
+    copy.close()
+    return copy.spec
 
 
 class GymnasiumLanes:
-    """`lanes` environments stepped one after the other; see `Lanes`.
+    """`lanes` environments, each called by itself; see `Lanes`.
 
     An environment cannot be asked for its state. What is saved instead is each open episode's
     actions: resetting with the same seed and repeating them leads back to the same place.
     """
 
-    def __init__(self, task: str, lanes: int, episode_seed: EpisodeSeed) -> None:
-        first = make_environment(task)
-        spec = _spec(task, first)
+    def __init__(
+        self,
+        task: str,
+        lanes: int,
+        episode_seed: EpisodeSeed,
+        arguments: Arguments = NONE,
+        processes: int = 0,
+    ) -> None:
+        first = Copy(task, arguments)
+        spec, self._dtype = first.spec, first.dtype
         self.task, self.lanes = task, lanes
         self.observation_size, self.action = spec.observation_size, spec.action
-        self._envs = [first, *(make_environment(task) for _ in range(lanes - 1))]
-        space = first.action_space
-        self._dtype = np.dtype(space.dtype)
-        self._start: Any = getattr(space, "start", None)  # the number of the first choice
+        self._copies: Copies
+        if processes:
+            first.close()
+            self._copies = InProcesses(task, arguments, lanes, processes)
+        else:
+            self._copies = Here(first, task, arguments, lanes)
+        self._copy = list(range(lanes))  # the number of each lane's copy
         self._shape = _action_shape(spec.action)
         self._clock = Clock(task, lanes, episode_seed, None)
         self._taken: list[list[NDArray[Any]]] = [[] for _ in range(lanes)]  # in the open episode
@@ -82,6 +74,10 @@ class GymnasiumLanes:
     @property
     def failed(self) -> dict[int, str]:
         return self._clock.failed
+
+    @property
+    def tracebacks(self) -> dict[int, str]:
+        return self._clock.tracebacks
 
     def reset(self) -> Floats:
         self._clock.begin()
@@ -97,15 +93,14 @@ class GymnasiumLanes:
         reward = np.zeros(self.lanes)
         terminated: Bools = np.zeros(self.lanes, np.bool_)
         truncated: Bools = np.zeros(self.lanes, np.bool_)
-        for lane in range(self.lanes):
-            if lane in self.failed:
+        going = [lane for lane in range(self.lanes) if lane not in self.failed]
+        outcomes = self._copies.step({self._copy[lane]: actions[lane] for lane in going})
+        for lane, outcome in zip(going, outcomes.values(), strict=True):
+            if isinstance(outcome, Failure):
+                self._stop(lane, outcome)
                 continue
-            try:
-                final[lane], reward[lane], terminated[lane], truncated[lane] = self._one(
-                    lane, actions[lane]
-                )
-            except EnvironmentFailed as error:
-                self._clock.stop(lane, str(error))
+            final[lane], reward[lane], terminated[lane], truncated[lane] = outcome
+            self._taken[lane].append(actions[lane].copy())  # alone: not the rows of all lanes
         self._clock.tick()
         observation = final
         ended = self._clock.advance(terminated | truncated)
@@ -136,22 +131,20 @@ class GymnasiumLanes:
         self._clock.restore(where, saved)
         self._observation = with_rows(self._observation, where, observation)
         block = range(self.lanes)[where]
+        taken = [list(actions[row, : elapsed[row]]) for row in range(len(block))]
         try:
-            for row, lane in enumerate(block):
-                self._replay(lane, actions[row, : elapsed[row]], observation[row])
+            self._replay(block, taken, observation)
         except TaskError as error:
             for lane in block:  # some may be there, and some not: together they are no run
-                self._clock.stop(lane, str(error))
+                self._clock.stop(lane, str(error), "\n".join(getattr(error, "__notes__", ())))
             raise
         return read_only(observation.copy())
 
     def keep(self, chosen: Sequence[int]) -> None:
         self._clock.keep(chosen)
-        for lane, env in enumerate(self._envs):
-            if lane not in chosen:
-                _close(env)
+        self._copies.drop([self._copy[lane] for lane in range(self.lanes) if lane not in chosen])
         self.lanes = len(chosen)
-        self._envs = [self._envs[lane] for lane in chosen]
+        self._copy = [self._copy[lane] for lane in chosen]
         self._taken = [self._taken[lane] for lane in chosen]
         self._observation = read_only(self._observation[list(chosen)])
 
@@ -160,79 +153,51 @@ class GymnasiumLanes:
         return np.zeros(self.lanes, np.int64)
 
     def close(self) -> None:
-        for env in self._envs:
-            _close(env)
+        self._copies.close()
 
     def _begin(self, lanes: Iterable[int], observation: Floats) -> None:
         """Reset some lanes, and write their first observations into [N, D]."""
-        for lane in lanes:
-            try:
-                observation[lane] = self._reset(lane)
-            except EnvironmentFailed as error:
-                self._clock.stop(lane, str(error))
+        chosen = list(lanes)
+        seeds = {self._copy[lane]: (self._clock.seed(lane), ()) for lane in chosen}
+        for lane, played in zip(chosen, self._copies.play(seeds).values(), strict=True):
+            self._taken[lane] = []
+            if isinstance(played, Failure):
+                self._stop(lane, played)
+            else:
+                observation[lane] = played.observation
 
-    def _reset(self, lane: int) -> Floats:
-        """Reset one lane by the seed of its present episode; its first observation, [D]."""
-        self._taken[lane] = []
-        with self._blame(lane, "resetting"):
-            if self.task in _KEEPS_ITS_WORLD:
-                self._envs[lane].close()
-                self._envs[lane] = make_environment(self.task)
-            observation, _ = self._envs[lane].reset(seed=self._clock.seed(lane))
-            return self._checked(observation)
+    def _stop(self, lane: int, failure: Failure) -> None:
+        error = EnvironmentFailed(self.task, lane, failure.doing, failure.reason)
+        self._clock.stop(lane, str(error), failure.traceback)
 
-    def _one(self, lane: int, action: Any) -> tuple[Floats, float, bool, bool]:
-        """Step one lane; its observation [D], reward, and both ways to end."""
-        with self._blame(lane, "stepping"):
-            # the environment gets a copy, so that it cannot change what is kept for a replay
-            choice = action.copy() if self._start is None else action + self._start
-            observation, reward, terminated, truncated, _ = self._envs[lane].step(choice)
-            result = self._checked(observation), float(reward), bool(terminated), bool(truncated)
-        self._taken[lane].append(action.copy())  # alone: not the rows of all lanes
-        return result
-
-    def _replay(self, lane: int, actions: NDArray[Any], expected: Floats) -> None:
-        """Bring one lane to where its open episode was; raises if its actions lead elsewhere."""
-        observation, led = self._reset(lane), ""
-        for count, action in enumerate(actions, 1):
-            observation, _, terminated, truncated = self._one(lane, action)
-            if terminated or truncated:
-                led = f"its end at action {count}, and it was open when it was saved"
-                break
-        if not led and observation.tobytes() != expected.tobytes():
-            with np.errstate(all="ignore"):
-                gap = np.abs(observation - expected).max()
-            led = f"another observation (by {gap:.3g}) than the one saved"
-        if led:
-            raise TaskError(
-                f"{self.task} is not deterministic: the seed and the {len(actions)} actions of "
-                f"lane {lane}'s open episode led to {led}; let its reset(seed) set everything "
-                "anew, or start this run from the beginning"
-            )
-
-    def _checked(self, observation: Any) -> Floats:
-        row = np.asarray(observation, np.float64)
-        if row.shape != (self.observation_size,):
-            raise ValueError(
-                f"an observation of shape {row.shape}, and its space says "
-                f"({self.observation_size},)"
-            )
-        return row
-
-    @contextmanager
-    def _blame(self, lane: int, doing: str) -> Iterator[None]:
-        """Turn what an environment raises into an error that says in which lane it was raised."""
-        try:
-            yield
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise EnvironmentFailed(self.task, lane, doing, reason) from error
-
-
-def _close(env: Environment) -> None:
-    """Close an environment; one that raises on its way out must not keep the others from theirs."""
-    with suppress(Exception):
-        env.close()
+    def _replay(
+        self, lanes: Sequence[int], taken: Sequence[list[NDArray[Any]]], expected: Floats
+    ) -> None:
+        """Bring lanes to where their open episodes were; raises if actions lead elsewhere."""
+        episodes = {
+            self._copy[lane]: (self._clock.seed(lane), actions)
+            for lane, actions in zip(lanes, taken, strict=True)
+        }
+        replayed = self._copies.play(episodes).values()
+        for lane, actions, row, played in zip(lanes, taken, expected, replayed, strict=True):
+            self._taken[lane] = actions
+            if isinstance(played, Failure):
+                error = EnvironmentFailed(self.task, lane, played.doing, played.reason)
+                error.add_note(played.traceback)
+                raise error
+            led = ""
+            if played.ended:
+                led = f"its end at action {played.ended}, and it was open when it was saved"
+            elif played.observation.tobytes() != row.tobytes():
+                with np.errstate(all="ignore"):
+                    gap = np.abs(played.observation - row).max()
+                led = f"another observation (by {gap:.3g}) than the one saved"
+            if led:
+                raise TaskError(
+                    f"{self.task} is not deterministic: the seed and the {len(actions)} actions of "
+                    f"lane {lane}'s open episode led to {led}; let its reset(seed) set everything "
+                    "anew, or start this run from the beginning"
+                )
 
 
 def _action_shape(action: Action) -> tuple[int, ...]:

@@ -52,6 +52,10 @@ class CartPoleLanes:
     def failed(self) -> dict[int, str]:
         return self._clock.failed  # none: equations do not raise
 
+    @property
+    def tracebacks(self) -> dict[int, str]:
+        return self._clock.tracebacks
+
     def reset(self) -> Floats:
         self._clock.begin()
         self._begin(np.arange(self.lanes))

@@ -32,13 +32,14 @@ class Clock:
         self.episode: Ints = np.zeros(lanes, np.int64)  # [N]
         self.elapsed: Ints = np.zeros(lanes, np.int64)  # [N] steps since the episode began
         self.failed: dict[int, str] = {}  # lanes that stand still, and why
+        self.tracebacks: dict[int, str] = {}  # of what raised in them, if it was Python
 
     def begin(self) -> None:
         """Go back to the start of every lane's episode 0."""
         self.episode[:] = 0
         self.elapsed[:] = 0
         self._pace[:] = 1
-        self.failed = {}
+        self.failed, self.tracebacks = {}, {}
 
     def tick(self) -> Bools:
         """Count one step of every lane; [N] whether it was the last that the time limit allows."""
@@ -56,9 +57,11 @@ class Clock:
         self.elapsed[lanes] = 0
         return lanes
 
-    def stop(self, lane: int, reason: str) -> None:
+    def stop(self, lane: int, reason: str, traceback: str = "") -> None:
         """Let a lane stand still, so that the others go on."""
         self.failed[lane] = reason
+        if traceback:
+            self.tracebacks[lane] = traceback
         self._pace[lane] = 0
 
     def going(self) -> Ints:
@@ -97,6 +100,7 @@ class Clock:
         self._pace[where] = 1
         for lane in range(len(self._lane))[where]:
             self.failed.pop(lane, None)
+            self.tracebacks.pop(lane, None)
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with these lanes only; raises unless they are some of the lanes, each once.
@@ -115,7 +119,10 @@ class Clock:
             )
         self._lane, self._pace = self._lane[rows], self._pace[rows]
         self.episode, self.elapsed = self.episode[rows], self.elapsed[rows]
-        self.failed = {new: self.failed[old] for new, old in enumerate(rows) if old in self.failed}
+        self.failed, self.tracebacks = (
+            {new: of[old] for new, old in enumerate(rows) if old in of}
+            for of in (self.failed, self.tracebacks)
+        )
 
 
 class Saved:

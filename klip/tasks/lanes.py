@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +17,11 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 State = Mapping[str, NDArray[Any]]
 
+Arguments = Mapping[str, Any]
+"""Keyword arguments of an environment."""
+
 ALL = slice(None)
+NONE: Arguments = MappingProxyType({})
 
 EpisodeSeed = Callable[[int, int], int]
 """(lane, episode, counted from 0) -> the seed of that reset. Pure, so that nothing is stored."""
@@ -122,6 +127,10 @@ class Lanes(Protocol):
         none), it earns nothing, never ends, and its environment is not called again before
         `reset` or `restore`.
         """
+
+    @property
+    def tracebacks(self) -> dict[int, str]:
+        """Python's tracebacks of what raised in lanes that failed; none where it was not Python."""
 
     def reset(self) -> Floats:
         """Start every lane's episode 0; returns the observations, [N, D]."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,32 +10,24 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from klip.shapes.names import importable
-from klip.tasks.lanes import TaskError
+from klip.tasks.lanes import NONE, Arguments, TaskError
+from klip.tasks.own import own_spec
 
 
 def find(task: str) -> EnvSpec:
-    """The environment that is registered under an id, or a `TaskError` that names near ids.
+    """The environment that a name stands for, or a `TaskError` that names near ids.
 
     Args:
-        task: Gymnasium's id, such as Hopper-v4; for `module:Id-v0` the module is imported first
+        task: Gymnasium's id, such as Hopper-v4; `module:Id-v0` or `file.py:Id-v0` for one in code
+            that is imported first
 
     """
-    module, _, name = task.rpartition(":")
-    if module:
-        importable(Path.cwd())
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise TaskError(
-                f"{task}: the module {module} cannot be imported ({error}); is it installed, or "
-                "on the Python path?"
-            ) from error
-    spec = gymnasium.registry.get(name)
+    place, _, name = task.rpartition(":")
+    spec = own_spec(place, name) if place else gymnasium.registry.get(name)
     if spec is None:
         near = suggestions(name)
         hint = f"did you mean {' or '.join(near)}?" if near else "see gymnasium.pprint_registry()"
-        own = "" if module else "; your own environment is module:Id-v0"
+        own = "" if place else "; your own environment is module:Id-v0 or file.py:Id-v0"
         raise TaskError(f"there is no environment {task}: {hint}{own if not near else ''}")
     if _gone(spec):
         near = [other for other in suggestions(name) if _base(other) == _base(name)]
@@ -44,18 +35,19 @@ def find(task: str) -> EnvSpec:
     return spec
 
 
-def make_environment(task: str) -> gymnasium.Env[Any, Any]:
+def make_environment(task: str, arguments: Arguments = NONE) -> gymnasium.Env[Any, Any]:
     """A new environment, without Gymnasium's checker, which would only slow it down."""
-    find(task)
+    spec = find(task)
     try:
         with warnings.catch_warnings():
             # Box2D's import warns about itself, and crashes Python where warnings are errors
             warnings.simplefilter("ignore", DeprecationWarning)
-            return gymnasium.make(task, disable_env_checker=True)
+            return gymnasium.make(spec, disable_env_checker=True, **arguments)
     except gymnasium.error.DependencyNotInstalled as error:
         raise TaskError(f"{task} needs what is not installed: {_remedy(error)}") from error
     except Exception as error:
-        raise TaskError(f"{task} could not be made: {type(error).__name__}: {error}") from error
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TaskError(f"{task} could not be made: {words}") from error
 
 
 def suggestions(name: str) -> list[str]:

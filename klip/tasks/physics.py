@@ -121,6 +121,10 @@ class MujocoLanes:
     def failed(self) -> dict[int, str]:
         return self._clock.failed
 
+    @property
+    def tracebacks(self) -> dict[int, str]:
+        return self._clock.tracebacks
+
     def reset(self) -> Floats:
         self._clock.begin()
         self._begin(np.arange(self.lanes))

@@ -4,16 +4,15 @@ import hashlib
 
 import numpy as np
 
-from klip.ppo.config import PAPER_TASKS
+from klip.ppo.config import usual_settings
 from klip.runs import RunFolder, config_id, folder_of
-from klip.studies.published import default_settings
 
 FORMS = ("clip(eps=0.2)", "per-sample(eps=0.2)", "clip-phi(eps=0.2)")
 
 
 def config(task="CartPole-v1", shape="clip(eps=0.2)", seed=0, **more):
     """The paper's config of a task."""
-    usual = {**default_settings(), **PAPER_TASKS.get(task, {})}
+    usual = usual_settings(task)
     return {**usual, "task": task, "shape": shape, "seed": seed, **more}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import gymnasium
 import numpy as np
@@ -58,6 +59,23 @@ class Breaks(Corridor):
             raise RuntimeError(reason)
 
 
+class Deadly(Corridor):
+    """A step to the right ends its process."""
+
+    def step(self, action):
+        if action == 3:
+            os._exit(9)
+        return super().step(action)
+
+
+class Chatty(Corridor):
+    """Prints what nobody asked for."""
+
+    def step(self, action):
+        print("hello")
+        return super().step(action)
+
+
 class Forgetful(Corridor):
     """Its resets are not a function of the seed alone."""
 
@@ -92,6 +110,8 @@ ACTIONS = {
 
 gymnasium.register("Corridor-v0", Corridor, max_episode_steps=15)
 gymnasium.register("Breaks-v0", Breaks, max_episode_steps=6)
+gymnasium.register("Deadly-v0", Deadly)
+gymnasium.register("Chatty-v0", Chatty)
 gymnasium.register("Forgetful-v0", Forgetful)
 gymnasium.register("Liar-v0", Liar)
 gymnasium.register(

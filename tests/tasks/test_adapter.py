@@ -101,11 +101,11 @@ def test_environments_are_closed_once_dropped_and_each_though_one_raises(monkeyp
     monkeypatch.setattr(Corridor, "close", close)
     lanes = make_lanes(f"{OWN}Corridor-v0", 4, episode_seed)
     lanes.reset()
-    envs = [env.unwrapped for env in lanes._envs]
+    envs = [copy.env.unwrapped for copy in lanes._copies.copies.values()]
     lanes.keep([3, 0])
     assert closed == envs[1:3]
     lanes.close()
-    assert closed == [envs[1], envs[2], envs[3], envs[0]]
+    assert closed == [envs[1], envs[2], envs[0], envs[3]]
 
 
 def test_every_episode_of_bipedal_walker_is_a_function_of_its_seed():
