@@ -63,6 +63,7 @@ from klip.shapes import Band as Band
 from klip.shapes import ByAge as ByAge
 from klip.shapes import ByEntropy as ByEntropy
 from klip.shapes import ByPosition as ByPosition
+from klip.shapes import ByProgress as ByProgress
 from klip.shapes import BySign as BySign
 from klip.shapes import ByStep as ByStep
 from klip.shapes import Chi2 as Chi2

@@ -35,7 +35,7 @@ from klip.theory.diagnostics import metrics, totals
 from klip.tokens import Diagnostics
 
 TRAINER = "Stable-Baselines3"
-FIELDS = ("old_log_prob", "kl", "entropy", "step")
+FIELDS = ("old_log_prob", "kl", "entropy", "step", "progress")
 KILLED = ("beta_kill_p05", "beta_kill_p50", "beta_kill_p95")
 """Diagnostics that are also logged if a sample was killed."""
 FOLLOWED = "2ffe213c00847e0d"
@@ -145,7 +145,8 @@ class KlipPPO(PPO):
         if entropy is None and "entropy" in shape.needs:
             raise KlipError(f"{shape.name} needs entropy, which a squashed policy does not have")
         known = {} if entropy is None else {"entropy": entropy.detach()}
-        context = Context(step=float(self.num_timesteps), **known)
+        progress = 1.0 - self._current_progress_remaining
+        context = Context(step=float(self.num_timesteps), progress=progress, **known)
         kl = None if old is None else old.kl(batch.observations)
         pulled, diagnostics = policy_loss(
             log_prob, batch.old_log_prob, advantages, shape, context, state_kl=kl

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from klip.cli.common import Json, RunPath, console, escape, print_json
+from klip.cli.common import Json, RunPath, TaskArgs, console, escape, print_json
 
 Target = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 
@@ -24,6 +24,7 @@ def evaluate(
     seed: int = 0,
     sampled: bool = False,
     task: str | None = None,
+    task_args: TaskArgs = None,
     trust_task: bool = False,
     as_json: Json = False,
 ) -> None:
@@ -35,6 +36,7 @@ def evaluate(
         seed: seed of the episodes, none of which training saw
         sampled: sample the actions, as in training, instead of taking the likeliest
         task: task to play instead of the trained one, with the same sizes
+        task_args: keyword arguments of the task, such as size=3 goal=left
         trust_task: import the policy's own task where it is a module:Id, which runs its code
         as_json: print one JSON object
 
@@ -45,6 +47,7 @@ def evaluate(
     _say(trained.notes)
     began = time.perf_counter()
     options: dict[str, Any] = {"sampled": sampled, "task": task, "trust_task": trust_task}
+    options["task_args"] = task_args
     with _progress("episodes", episodes) as tell:
         result = evaluate(trained, episodes, seed, **options, progress=tell)
     seconds = time.perf_counter() - began
@@ -84,6 +87,7 @@ def video(
     sampled: bool = False,
     seconds: float = 30.0,
     task: str | None = None,
+    task_args: TaskArgs = None,
     trust_task: bool = False,
 ) -> None:
     """Film a trained policy, on a machine with or without a screen.
@@ -96,6 +100,7 @@ def video(
         sampled: sample the actions, as in training, instead of taking the likeliest
         seconds: longest length of the film
         task: task to play instead of the trained one, with the same sizes
+        task_args: keyword arguments of the task, such as size=3 goal=left
         trust_task: import the policy's own task where it is a module:Id, which runs its code
 
     """
@@ -104,6 +109,7 @@ def video(
     trained = read(run)
     _say(trained.notes)
     options: dict[str, Any] = {"sampled": sampled, "task": task, "trust_task": trust_task}
+    options["task_args"] = task_args
     with _progress("episodes", episodes) as tell:
         film = video(trained, output, episodes, seed, seconds=seconds, **options, progress=tell)
     for episode in film.episodes:

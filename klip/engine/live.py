@@ -97,7 +97,7 @@ class Watch:
         return sum(map(self._share, self.rows))
 
     def left(self) -> str:
-        """How long the rest will take at the pace so far, once there is one that means something."""
+        """How long the rest will take at the pace so far, once that means something."""
         pace = self._pace()
         if pace is None:
             starting = sorted({*self.status.values()} & {*self.starts.values()})

@@ -151,7 +151,7 @@ def check(c: TokenConfig) -> None:
         raise KlipError(
             f"{c.shape} is a controller, which needs the KL of a whole update: give a shape"
         )
-    known = {"position", "length", "age", "mask", "sequence", "old_log_prob"}
+    known = {"position", "length", "age", "mask", "sequence", "old_log_prob", "progress"}
     if unknown := shape.needs - known:
         raise KlipError(
             f"{c.shape} needs {', '.join(sorted(unknown))}; of a token the lab knows "

@@ -188,7 +188,8 @@ class TokenRun:
     def _context(self, part: Completions, masks: Masks, log_prob: Tensor) -> Context:
         position, length = part_position(masks.answer)
         age = ages(part.version, self.iteration)
-        return token_context(log_prob, part.old_log_prob, position=position, length=length, age=age)
+        now: dict[str, Any] = {"age": age, "progress": self.iteration / self.config.iterations}
+        return token_context(log_prob, part.old_log_prob, position=position, length=length, **now)
 
     def _explain(self, batch: Completions) -> list[Completion]:
         """A few of the completions just learned from, token by token."""

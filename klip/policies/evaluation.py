@@ -6,7 +6,7 @@ which episodes end first can change or bias the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,9 +17,12 @@ from klip.engine.random import stream
 from klip.errors import KlipError
 from klip.policies.loading import Source, policy_in
 from klip.policies.policy import Policy
+from klip.ppo.arguments import Arguments, arguments_in, spelled
 from klip.tasks import Box, Discrete, Lanes, make_lanes
 
 MOST_LANES = 32
+TaskArguments = Arguments | Sequence[str]
+"""Keyword arguments of a task: a mapping, or words like `size=3`."""
 TRAINING_SEEDS = 2**31
 """Environments are reset with seeds below this in training, and from here on in evaluation."""
 
@@ -83,6 +86,7 @@ def evaluate(
     *,
     sampled: bool = False,
     task: str | None = None,
+    task_args: TaskArguments | None = None,
     trust_task: bool = False,
     lanes: int | None = None,
     longest: int = 100_000,
@@ -97,6 +101,8 @@ def evaluate(
         seed: of the episodes; training never saw them
         sampled: sample the actions, as in training, instead of taking the likeliest
         task: another task than the policy's own, with the same sizes
+        task_args: keyword arguments of the task, such as {"size": 3}; those of the policy's own
+            task are what it was trained with
         trust_task: import the policy's own task where it is a `module:Id`, which runs its code
         lanes: how many episodes are played at once; the result does not depend on it
         longest: steps after which an episode of a task without a time limit is an error
@@ -110,9 +116,9 @@ def evaluate(
     policy = policy_in(run)
     if episodes < 1 or seed < 0:
         raise KlipError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0")
-    task = chosen_task(policy, task, trust_task)
+    task, arguments = chosen_task(policy, task, task_args, trust_task)
     width = min(episodes, lanes or MOST_LANES)
-    field = make_lanes(task, width, lambda lane, k: episode_seed(seed, lane + k * width))
+    field = make_lanes(task, width, lambda lane, k: episode_seed(seed, lane + k * width), arguments)
     try:
         check_fit(policy, field)
         play = _Play(policy, field, episodes, seed, sampled, longest)
@@ -232,16 +238,19 @@ def action_stream(seed: int, number: int) -> np.random.Generator:
     return stream(seed, "eval act", number)
 
 
-def chosen_task(policy: Policy, task: str | None, trust_task: bool) -> str:
-    """The task to play: the one asked for, or the policy's own if it may be imported."""
+def chosen_task(
+    policy: Policy, task: str | None, task_args: TaskArguments | None, trust_task: bool
+) -> tuple[str, dict[str, Any]]:
+    """The task to play, and its arguments: the policy's own unless given, if it may be imported."""
+    given = None if task_args is None else arguments_in(spelled(task_args))
     if task is not None:
-        return task
+        return task, given or {}
     if ":" in policy.task and not trust_task:
         raise KlipError(
             f"the policy's task {policy.task!r} names a module, and importing it runs its code: "
             "if you trust it, give --trust-task (trust_task=True)"
         )
-    return policy.task
+    return policy.task, policy.task_arguments if given is None else given
 
 
 def check_fit(policy: Policy, lanes: Lanes) -> None:

@@ -18,10 +18,17 @@ import gymnasium
 import numpy as np
 
 from klip.errors import KlipError
-from klip.policies.evaluation import Episode, action_stream, chosen_task, episode_seed
+from klip.policies.evaluation import (
+    Episode,
+    TaskArguments,
+    action_stream,
+    chosen_task,
+    episode_seed,
+)
 from klip.policies.loading import Source, policy_in
 from klip.policies.policy import Policy
 from klip.policies.rendering import Frame, one_line, render, rendered_environment, screenless
+from klip.ppo.arguments import Arguments
 from klip.runs.files import disk, write_whole
 
 FRAMES_PER_SECOND = 30  # about the most: nobody sees more, and each takes time to render
@@ -49,6 +56,7 @@ def video(
     sampled: bool = False,
     seconds: float = 30.0,
     task: str | None = None,
+    task_args: TaskArguments | None = None,
     trust_task: bool = False,
     longest: int = 100_000,
     progress: Callable[[int, int], None] = lambda episodes, steps: None,
@@ -63,6 +71,8 @@ def video(
         sampled: sample the actions, as in training, instead of taking the likeliest
         seconds: length of the film at the most
         task: another task than the policy's own, with the same sizes
+        task_args: keyword arguments of the task; those of the policy's own task are what it was
+            trained with
         trust_task: import the policy's own task where it is a `module:Id`, which runs its code
         longest: steps after which an episode of a task without a time limit is an error
         progress: is called with the episodes ended and the steps taken so far
@@ -79,10 +89,10 @@ def video(
             f"episodes={episodes} must be at least 1, seed={seed} at least 0, and "
             f"seconds={seconds} more than 0"
         )
-    task = chosen_task(policy, task, trust_task)
+    task, arguments = chosen_task(policy, task, task_args, trust_task)
     write = _gif if path.suffix == ".gif" else _mp4_writer()
     with screenless(task):
-        show = _Show(policy, task, episodes, seed, sampled, seconds, longest, progress)
+        show = _Show(policy, task, arguments, episodes, seed, sampled, seconds, longest, progress)
         try:
             with disk(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +109,7 @@ class _Show:
         self,
         policy: Policy,
         task: str,
+        arguments: Arguments,
         episodes: int,
         seed: int,
         sampled: bool,
@@ -108,7 +119,8 @@ class _Show:
     ) -> None:
         self.policy, self.task, self.episodes, self.seed = policy, task, episodes, seed
         self.sampled, self.longest, self.progress = sampled, longest, progress
-        self._env = rendered_environment(task)
+        self._arguments = arguments
+        self._env = rendered_environment(task, arguments)
         self._check(self._env)
         own = float(self._env.metadata.get("render_fps") or FRAMES_PER_SECOND)
         self.stride = max(1, round(own / FRAMES_PER_SECOND))
@@ -122,7 +134,7 @@ class _Show:
             if number:
                 # a new copy: some environments carry their world over from the last episode
                 self._env.close()
-                self._env = rendered_environment(self.task)
+                self._env = rendered_environment(self.task, self._arguments)
             yield from self._episode(self._env, number)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from klip.errors import KlipError
 from klip.ppo.acting import F32, Action, Layout, act, forward, layout_of
+from klip.ppo.arguments import arguments_in
 from klip.ppo.normalise import Moments, normalise
 from klip.tasks import Box, Discrete, MultiDiscrete
 
@@ -46,6 +47,11 @@ class Policy:
     def task(self) -> str:
         """Gymnasium's id of the task that it was trained on."""
         return str(self.config["task"])
+
+    @property
+    def task_arguments(self) -> dict[str, Any]:
+        """The keyword arguments of that task."""
+        return arguments_in(str(self.config.get("task_args", "")))
 
     @property
     def observation_size(self) -> int:

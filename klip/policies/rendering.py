@@ -16,6 +16,7 @@ from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
 from klip.errors import KlipError
+from klip.tasks.lanes import NONE, Arguments
 from klip.tasks.lookup import find
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
@@ -84,7 +85,7 @@ def _environ(values: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
+def rendered_environment(task: str, arguments: Arguments = NONE) -> gymnasium.Env[Any, Any]:
     """The environment as `gymnasium.make` gives it, ready to render."""
     spec = find(task)
     try:
@@ -95,7 +96,8 @@ def rendered_environment(task: str) -> gymnasium.Env[Any, Any]:
             modes = _modes(load_env_creator(entry) if isinstance(entry, str) else entry)
             if modes is None or "rgb_array" in modes:
                 with _quiet_mujoco(task):
-                    return gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
+                    given = {"render_mode": "rgb_array", "disable_env_checker": True}
+                    return gymnasium.make(spec, **{**arguments, **given})
     except gymnasium.error.DependencyNotInstalled as error:
         raise KlipError(f"{task} needs what is not installed: {one_line(error)}") from error
     except ImportError as error:

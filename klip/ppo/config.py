@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from klip.engine.fields import LATE, conform, stored
 from klip.errors import KlipError
@@ -17,9 +17,9 @@ from klip.runs.checkpoint import HOW
 from klip.shapes import check_needs, parse
 from klip.shapes.names import digest_of_code
 
-OWN = ("task", "shape", "seed", "code", "task_code")
+OWN: Final[tuple[str, ...]] = ("task", "shape", "seed", "code", "task_code")
 """Fields of a config that are no settings: they are given by themselves, or follow from those."""
-TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step"})
+TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step", "progress"})
 """What this trainer can tell a shape about a sample."""
 
 

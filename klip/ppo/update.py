@@ -101,21 +101,30 @@ def _nothing(count: int, state: State, order: Array) -> tuple[State, Epoch]:
     return state, nothing(count)
 
 
-def _context(shape: Shape, batch: Batch, state_kl: Array, entropies: Array, step: Array) -> Context:
+class When(NamedTuple):
+    """How far training is."""
+
+    step: Array
+    """environment steps taken"""
+    progress: Array
+    """the share of all, 0 at the first rollout"""
+
+
+def _context(shape: Shape, batch: Batch, state_kl: Array, entropies: Array, when: When) -> Context:
     """What the shape needs to know of each sample of a batch."""
     known = {"old_log_prob": batch.old_log_prob, "kl": state_kl, "entropy": entropies,
-             "reward": batch.reward, "step": step}  # fmt: skip
+             "reward": batch.reward, "step": when.step, "progress": when.progress}  # fmt: skip
     return Context(**{name: known[name] for name in shape.needs})
 
 
 def _after(
-    layout: Layout, c: Config, arrays: Arrays, shape: Shape, batch: Batch, step: Array
+    layout: Layout, c: Config, arrays: Arrays, shape: Shape, batch: Batch, when: When
 ) -> dict[str, Array]:
     """The metrics of a whole rollout under the policy that its epochs have left."""
     new = distribution(layout, arrays, batch.observation)
     log_ratio = log_prob(layout, new, batch.action) - batch.old_log_prob
     state_kl, entropies = kl(layout, batch.old, new), entropy(layout, new)
-    context = _context(shape, batch, state_kl, entropies, step)
+    context = _context(shape, batch, state_kl, entropies, when)
     advantage = batch.advantage
     if c.normalise_advantages == "minibatch":
         advantage = normalised(advantage)
@@ -137,7 +146,7 @@ def epochs(
     whole, rest = divmod(c.batch, c.minibatch)
 
     def gradient_step(
-        state: State, shape: Shape, lr: Array, step: Array, batch: Batch
+        state: State, shape: Shape, lr: Array, when: When, batch: Batch
     ) -> tuple[State, Trained, Losses]:
         count = batch.advantage.shape[0]
         advantage = batch.advantage
@@ -160,7 +169,7 @@ def epochs(
 
         _, backward, every = jax.vjp(heads, state.arrays, has_aux=True)
         log_ratio = every["log_prob"] - batch.old_log_prob
-        context = _context(shape, batch, every["kl"], every["entropy"], step)
+        context = _context(shape, batch, every["kl"], every["entropy"], when)
         # The barriers keep the compiler from mixing the shape's arithmetic with what all shapes
         # share, the backward pass and the diagnostics, and so from rounding those differently.
         log_ratio, advantage = barrier((log_ratio, advantage))
@@ -193,13 +202,13 @@ def epochs(
         return State(arrays, moments, trouble), trained, Losses(loss, *norms)
 
     def epoch(
-        state: State, shape: Shape, lr: Array, step: Array, batch: Batch, order: Array
+        state: State, shape: Shape, lr: Array, when: When, batch: Batch, order: Array
     ) -> tuple[State, Epoch]:
         """All minibatches of one pass, the last and smaller one too."""
 
         def body(state: State, rows: Array) -> tuple[State, tuple[Trained, Losses]]:
             minibatch = jax.tree.map(lambda x: x[rows], batch)
-            state, trained, losses = gradient_step(state, shape, lr, step, minibatch)
+            state, trained, losses = gradient_step(state, shape, lr, when, minibatch)
             return state, (trained, losses)
 
         rows = order[: whole * c.minibatch].reshape(whole, c.minibatch)
@@ -213,16 +222,16 @@ def epochs(
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,
-        orders: Array, lr: Array, step: Array, progress: Array,
+        orders: Array, lr: Array, when: When,
     ) -> Outcome:  # fmt: skip
-        """`orders` is `[epochs, N]`, a permutation each; `progress` is 0 at the first rollout."""
+        """`orders` is `[epochs, N]`, a permutation each."""
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
         shape = value.shape_at(controller)
         mark = mark_of(shape)
-        known = {"samples": float(c.batch), "progress": progress}
+        known = {"samples": float(c.batch), "progress": when.progress}
 
         def run(state: State, order: Array) -> tuple[State, Epoch]:
-            return epoch(state, shape, lr, step, batch, order)
+            return epoch(state, shape, lr, when, batch, order)
 
         def body(carry: Any, order: Array) -> Any:
             state, stopped, sets, epoch_number = carry
@@ -251,7 +260,7 @@ def epochs(
             row[f"epoch.{CHANGED}{mark}"] = changed
         if value.adapts:
             row["epochs_run"] = (done.sums["count"] > 0).sum()
-            after = _after(layout, c, state.arrays, shape, batch, step)
+            after = _after(layout, c, state.arrays, shape, batch, when)
             row["rollout_kl"] = after["kl"]
             feedback = Feedback.of(after, epoch=row["epochs_run"], **known)
             controller = {k: jnp.asarray(v, jnp.float32)

@@ -97,7 +97,7 @@ from klip.shapes.stateful import (
     PositionAware,
     TrulyPPO,
 )
-from klip.shapes.thresholds import ByAge, ByEntropy, ByPosition, ByStep, FromEnd
+from klip.shapes.thresholds import ByAge, ByEntropy, ByPosition, ByProgress, ByStep, FromEnd
 from klip.shapes.value import (
     Parameter,
     ParameterError,

@@ -40,6 +40,7 @@ class Context:
     reference_log_ratio: Array = _known("log of the new policy over the reference policy")
     reward: Array = _known("reward of the sample")
     step: Array = _known("how many environment steps training has taken")
+    progress: Array = _known("how much of training is over, from 0 to 1")
 
     def __getattribute__(self, name: str) -> Array:
         value = object.__getattribute__(self, name)

@@ -103,3 +103,23 @@ class ByStep(Threshold):
 
     def value(self, context: Context) -> Array:
         return self.start + (self.end - self.start) * clip(context.step / self.steps, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ByProgress(Threshold):
+    """Linear from `start` at the beginning of training to `end` at `until` of it, constant after.
+
+    As `ByStep`, for a training of any length: `until=0.5` is half of its steps.
+
+    >>> float(ByProgress(start=0.2, end=0.1, until=0.5).value(Context(progress=0.25)))
+    0.15000000000000002
+    """
+
+    requires = ("progress",)
+
+    start: Parameter = parameter(0.2)
+    end: Parameter = parameter(0.0)
+    until: Parameter = parameter(1.0, above=0)
+
+    def value(self, context: Context) -> Array:
+        return self.start + (self.end - self.start) * clip(context.progress / self.until, 0.0, 1.0)

@@ -24,7 +24,7 @@ and actions, without which no run could be resumed exactly.
 """
 
 
-class Outcome(NamedTuple):
+class Transition(NamedTuple):
     """What one step gave."""
 
     observation: Floats  # [D]
@@ -58,7 +58,7 @@ class Copies(Protocol):
     ) -> dict[int, Played | Failure]:
         """Reset some copies by a seed each, and take the actions that follow it."""
 
-    def step(self, actions: Mapping[int, NDArray[Any]]) -> dict[int, Outcome | Failure]:
+    def step(self, actions: Mapping[int, NDArray[Any]]) -> dict[int, Transition | Failure]:
         """Take one action in each of some copies."""
 
     def drop(self, numbers: Sequence[int]) -> None:
@@ -99,13 +99,13 @@ class Copy:
                 return Played(observation, count)
         return Played(observation, 0)
 
-    def step(self, action: NDArray[Any]) -> Outcome | Failure:
+    def step(self, action: NDArray[Any]) -> Transition | Failure:
         """Take one action."""
         try:
             # the environment gets a copy, so that it cannot change what is kept for a replay
             choice = action.copy() if self._start is None else action + self._start
             observation, reward, terminated, truncated, _ = self.env.step(choice)
-            return Outcome(
+            return Transition(
                 self._checked(observation), float(reward), bool(terminated), bool(truncated)
             )
         except Exception as error:
@@ -138,7 +138,7 @@ class Here:
     ) -> dict[int, Played | Failure]:
         return {number: self.copies[number].play(*each) for number, each in episodes.items()}
 
-    def step(self, actions: Mapping[int, NDArray[Any]]) -> dict[int, Outcome | Failure]:
+    def step(self, actions: Mapping[int, NDArray[Any]]) -> dict[int, Transition | Failure]:
         return {number: self.copies[number].step(action) for number, action in actions.items()}
 
     def drop(self, numbers: Sequence[int]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from klip.tasks.copies import Copy, Failure, Outcome, Played
+from klip.tasks.copies import Copy, Failure, Played, Transition
 from klip.tasks.lanes import Arguments
 
 DEATHS = 3  # times in a row that a process may die at one request
@@ -123,12 +123,12 @@ class InProcesses:
                 self._open[number] = _Open(seed, actions, given[0])
         return played
 
-    def step(self, actions: Mapping[int, NDArray[Any]]) -> dict[int, Outcome | Failure]:
+    def step(self, actions: Mapping[int, NDArray[Any]]) -> dict[int, Transition | Failure]:
         asked = {number: action.tolist() for number, action in actions.items()}
-        stepped: dict[int, Outcome | Failure] = {}
+        stepped: dict[int, Transition | Failure] = {}
         for number, given in self._request("step", asked).items():
-            stepped[number] = answer = _read(given, Outcome)
-            if isinstance(answer, Outcome):
+            stepped[number] = answer = _read(given, Transition)
+            if isinstance(answer, Transition):
                 self._open[number].actions.append(asked[number])
                 self._open[number].observation = given[0]
         return stepped
@@ -230,7 +230,7 @@ def serve(task: str, arguments: dict[str, Any], numbers: list[int], cores: list[
     os._exit(0)
 
 
-def _called(copy: Copy, do: str, given: Any) -> Outcome | Played | Failure:
+def _called(copy: Copy, do: str, given: Any) -> Transition | Played | Failure:
     if do == "step":
         return copy.step(_array(given, copy.dtype))
     seed, actions = given
@@ -248,7 +248,7 @@ def _array(action: Any, dtype: DTypeLike) -> NDArray[Any]:
     return np.array(action, dtype=dtype)
 
 
-def _written(answer: Outcome | Played | Failure) -> Any:
+def _written(answer: Transition | Played | Failure) -> Any:
     if isinstance(answer, Failure):
         return {"failed": list(answer)}
     return [answer.observation.tolist(), *answer[1:]]

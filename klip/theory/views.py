@@ -90,6 +90,7 @@ def reference_context(
         "reference_log_ratio": log_ratio,
         "reward": advantage,
         "step": 0.0,
+        "progress": 0.0,
     }
     overrides = overrides or {}
     for name in overrides:

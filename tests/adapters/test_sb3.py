@@ -118,9 +118,12 @@ def test_minibatches_of_other_sizes_agree_to_rounding():
     assert np.mean(seen.all("train/clip_fraction")) > 0
 
 
-def test_a_clip_range_that_is_annealed_is_a_threshold_by_step():
+@pytest.mark.parametrize(
+    "eps", ["by-step(start=0.2, end=0, steps=1024)", "by-progress(start=0.2, end=0)"]
+)
+def test_a_clip_range_that_is_annealed_is_a_threshold(eps):
     theirs, _ = run(PPO, "CartPole-v1", clip_range=lambda left: 0.2 * left)
-    ours, _ = run(KlipPPO, "CartPole-v1", shape="clip(eps=by-step(start=0.2, end=0, steps=1024))")
+    ours, _ = run(KlipPPO, "CartPole-v1", shape=f"clip(eps={eps})")
     assert difference(theirs, ours) < 1e-12
 
 

@@ -21,7 +21,7 @@ config = { rollout = 16, envs = 2, steps = 64, minibatch = 16, epochs = 1, hidde
 def test_options_reach_the_plan(followed, tmp_path, capsys):
     code = main([
         "run", "paper", "--task", "Hopper-v4", "Ant-v4", "--shape", "clip", "--seeds", "2",
-        "--steps", "204800", "--out", str(tmp_path), "--workers", "1", "--dry-run",
+        "--steps", "2.048e5", "--out", str(tmp_path), "--workers", "1", "--dry-run",
         "--checkpoint-every", "9", "--accept-changes", "--start-over",
     ])  # fmt: skip
     assert code == 7
@@ -89,6 +89,44 @@ def test_it_says_beforehand_what_it_would_do(tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
     assert main(["plans"]) == 0
     assert "195" in capsys.readouterr().out
+
+
+def test_numbers_of_a_plan_may_be_written_as_floats(followed, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(PLAN.replace("steps = 64", "steps = 6.4e1").replace("[3, 7]", "2.0"))
+    main(["run", str(path)])
+    ((jobs, *_),) = followed
+    assert [(job.steps, job.seed) for job in jobs] == [(64, 0), (64, 1)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("steps = 64", "steps = 64.5", "steps=64.5 must be a whole number"),
+        ("epochs = 1", "anneal = 'no'", "anneal='no' must be true or false"),
+        ("[3, 7]", "[3, 9223372036854775808]", "seeds must be a count or a list of seeds"),
+        ("[3, 7]", "true", "seeds must be a count or a list of seeds"),
+        ("epochs = 1", "task_args = { a = 1979-05-27 }", "task_args has a="),
+    ],
+)
+def test_a_plan_is_checked_whole(old, new, message, tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(PLAN.replace(old, new))
+    assert main(["run", str(path), "--out", str(tmp_path / "never")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "never").exists()
+
+
+def test_settings_that_differ_are_rows_of_the_final_table(in_this_process, tmp_path, capsys):
+    path, out = tmp_path / "mine.toml", str(tmp_path / "runs")
+    path.write_text(PLAN + PLAN[PLAN.index("[[runs]]") :].replace("{ ", "{ lr = 1e-3, "))
+    assert main(["run", str(path), "--out", out]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "CartPole" in line]
+    clip, other = (" ".join(row[1:]) for row in rows[-2:])
+    assert clip.startswith("clip 2 2 - ")
+    assert other.startswith("clip, lr 0.001 2 2 - ")
+    assert main(["runs", out]) == 0
+    assert capsys.readouterr().out.count("lr 0.001") == 2
 
 
 def test_a_plan_runs_and_is_not_repeated(in_this_process, tmp_path, capsys):

@@ -12,11 +12,12 @@ import pytest
 from klip.cli import main, training
 from klip.engine.advance import Keeping
 from klip.engine.listing import list_runs
-from klip.ppo.config import Config
+from klip.ppo.config import OWN, Config
 from klip.ppo.train import plan
 from klip.runs import final_return
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
 from tests.engine.test_listing import flip
+from tests.ppo import troubled
 from tests.runs.folders import fields, make, row
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -26,10 +27,12 @@ def test_options_reach_the_configs(followed, tmp_path):
     code = main([
         "train", "CartPole-v1", "--shape", "clip", "spo(eps=0.3)", "--seeds", "2", "--workers", "1",
         "--out", str(tmp_path), "--checkpoint-every", "9", "--accept-changes", "--start-over",
-        "--lr", "0.01", "--hidden", "8", "4", "--steps", "1024", "--normalise-rewards", "True",
+        "--lr", "0.01", "--hidden", "8", "4", "--steps", "1.024e3", "--normalise-rewards",
+        "--no-anneal",
     ])  # fmt: skip
     assert code == 7
-    given = {"lr": 0.01, "hidden": (8, 4), "steps": 1024, "normalise_rewards": True}
+    given = {"lr": 0.01, "hidden": (8, 4), "steps": 1024, "normalise_rewards": True,
+             "anneal": False}  # fmt: skip
     jobs = plan("CartPole-v1", ["clip", "spo(eps=0.3)"], 2, **given)
     assert followed == [(jobs, Keeping(tmp_path, 9.0, True, True), 1)]
 
@@ -38,12 +41,12 @@ def test_every_field_of_the_config_is_an_option_that_says_what_it_is(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = capsys.readouterr().out
-    for field in dataclasses.fields(Config):
-        if field.name not in ("shape", "seed", "code", "task"):
-            assert f"--{field.name.replace('_', '-')} " in text, field.name
+    named = [field for field in dataclasses.fields(Config) if field.name not in OWN]
+    for field in named:
+        assert f"--{field.name.replace('_', '-')} " in text, field.name
     options = dataclasses.fields(training.Overrides)
-    assert {option.name for option in options} == {field.name for field in dataclasses.fields(
-        Config)} - {"shape", "seed", "code", "task"}  # fmt: skip
+    flags = {f"no_{field.name}" for field in named if isinstance(field.default, bool)}
+    assert {option.name for option in options} == {field.name for field in named} | flags
     assert all(option.default is None for option in options)  # the task's own, unless given
 
 
@@ -93,7 +96,7 @@ def test_a_run_that_diverges_is_exit_code_1(in_this_process, tmp_path, capsys):
     out = ["--out", str(tmp_path)]
     assert main(["train", "CartPole-v1", "--seeds", "1", "--lr", "1e30", *size, *out]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "diverged: CartPole-v1 clip(eps=0.2) seed 0: the " in said
+    assert "diverged: CartPole-v1 clip seed 0: the " in said
     assert f"the runs are in {tmp_path}" in said
 
 
@@ -108,6 +111,10 @@ def test_a_run_that_diverges_is_exit_code_1(in_this_process, tmp_path, capsys):
         (["CartPole-v1", "--seeds", "0"], "nothing to train"),
         (["CartPole-v1", "--shape", "clip", "clip(eps=0.2)"], "named twice"),
         (["CartPole-v1", "--workers", "999"], "must lie between 1 and"),
+        (["CartPole-v1", "--anneal", "--no-anneal"], "--anneal and --no-anneal were both given"),
+        (["CartPole-v1", "--processes", "2"], "steps all its copies in one call"),
+        (["Pendulum-v1", "--task-args", "colour"], "write name=value"),
+        (["nosuch.py:Env-v0"], "there is no file nosuch.py"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(args, message, tmp_path, capsys):
@@ -116,6 +123,23 @@ def test_mistakes_are_told_before_anything_starts(args, message, tmp_path, capsy
     assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("written", ["1e3x", "1.5", "1e400", "nan"])
+def test_what_is_no_whole_number(written, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "CartPole-v1", "--steps", written])
+    assert "it must be a whole number, such as 1000000 or 1e6" in capsys.readouterr().out
+
+
+def test_a_failed_run_says_where_its_traceback_is(in_this_process, tmp_path, capsys):
+    size = ["--rollout", "24", "--envs", "2", "--steps", "240", "--minibatch", "20", "--epochs",
+            "1", "--hidden", "8", "--seeds", "2"]  # fmt: skip
+    assert main(["train", troubled.task("step"), *size, "--out", str(tmp_path)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the wheel came off" in said
+    (path,) = tmp_path.rglob("traceback.txt")
+    assert f"its traceback is in {path}" in said
 
 
 def test_runs_is_exit_code_1_where_one_is_damaged(tmp_path, capsys):

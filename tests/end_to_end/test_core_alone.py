@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-EXTRAS = ["torch", "trl", "verl", "stable_baselines3", "ray", "wandb", "tensorboard"]
+EXTRAS = [
+    "torch", "trl", "verl", "stable_baselines3", "ray", "wandb", "tensorboard", "Box2D", "pygame",
+]  # fmt: skip
 BLOCK = f"""
 import importlib.abc, sys
 class Absent(importlib.abc.MetaPathFinder):
@@ -41,6 +43,29 @@ assert "torch" not in sys.modules
     )
     assert done.returncode == 0, done.stderr
     assert "is clip(eps=0.2)" in done.stdout
+
+
+def test_only_what_is_run_needs_its_libraries(tmp_path):
+    """Without Box2D: plans are listed, their other tasks run, and LunarLander is named."""
+    done = python(
+        BLOCK
+        + f"""
+from klip.cli import main
+assert main(["plans"]) == 0
+run = ["run", "paper", "--seeds", "1", "--shape", "clip", "--out", "{tmp_path}/runs"]
+assert main([*run, "--task", "CartPole-v1", "--dry-run"]) == 0
+assert main([*run, "--task", "CartPole-v1", "--steps", "512"]) == 0
+assert main([*run, "--dry-run"]) == 2
+assert main([*run]) == 2
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stderr.strip().splitlines()
+    assert first == second
+    assert first.startswith("klip: LunarLander-v3 needs what is not installed: pip install")
+    assert "; without that, --task Ant-v4 CartPole-v1 " not in first  # CartPole-v1 has ended
+    assert "--task Hopper-v4" in first or "--task Ant-v4" in first
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"CartPole-v1"}
 
 
 def test_shapes_load_no_framework():

@@ -15,7 +15,11 @@ import kills
     ("task", "fields", "kinds"),
     [
         ("CartPole-v1", ("--steps", "10240"), ["worker", "checkpoint"]),
-        ("LunarLander-v3", ("--steps", "4096", "--envs", "2", "--rollout", "256"), ["parent"]),
+        (
+            "LunarLander-v3",
+            ("--steps", "4096", "--envs", "2", "--rollout", "256", "--processes", "2"),
+            ["parent"],
+        ),
     ],
 )
 def test_killed_and_gone_on_with(task, fields, kinds, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """A cohort on disk: stopped anywhere and gone on with, every run ends with the same bytes."""
 
+import dataclasses
 import json
 import random
 
@@ -9,6 +10,7 @@ import pytest
 from klip.engine.advance import Keeping, advance
 from klip.ppo.config import config
 from klip.runs import read_run
+from klip.runs.store import TRACEBACK
 from tests.ppo import troubled
 
 SMALL = {"rollout": 24, "envs": 2, "steps": 240, "minibatch": 20, "epochs": 2, "hidden": (8, 8)}
@@ -98,6 +100,56 @@ def test_runs_that_stand_at_different_iterations(tmp_path):
     assert sum("return_mean" in news.row for news in told) == (5 - 3) + (5 - 1) + 5
     assert files(configs, tmp_path / "cut") == files(configs, tmp_path / "whole")
     assert statuses(train(configs, tmp_path / "cut")) == ids(configs, ["done"] * 3)
+
+
+def test_environments_in_processes_are_stopped_anywhere_too(tmp_path):
+    """The bytes are those of environments here, and a run may change from one way to the other."""
+    here = [config(troubled.task("none"), shape=shape, seed=4, **SMALL) for shape in SHAPES[:2]]
+    there = [dataclasses.replace(c, processes=2) for c in here]
+    train(here, tmp_path / "whole")
+    train(there, tmp_path / "cut", after(30))
+    train(here, tmp_path / "cut", after(30))
+    told = train(there, tmp_path / "cut")
+    assert set(statuses(told).values()) == {"done"}
+    assert not any(news.notes for news in told)
+    for c in here:
+        one, other = (read_run(Keeping(tmp_path / out).path(c)) for out in ("whole", "cut"))
+        assert one.digest() == other.digest()
+        assert other.config["processes"] == 2
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("kind", ["step", "reset"])
+def test_a_raising_environments_traceback_is_kept_in_its_runs_folder(kind, processes, tmp_path):
+    configs = [
+        config(troubled.task(kind), seed=seed, processes=processes, **SMALL)
+        for seed in (0, troubled.UNLUCKY)
+    ]
+    told = train(configs, tmp_path)
+    assert statuses(told) == ids(configs, ["done", "failed"])
+    fine, failed = (Keeping(tmp_path).path(c) / TRACEBACK for c in configs)
+    assert not fine.exists()
+    words = {"step": "RuntimeError: the wheel came off", "reset": "OSError: the simulator's"}
+    assert words[kind] in failed.read_text()
+    assert "troubled.py" in failed.read_text()
+    assert words[kind] in read_run(failed.parent).reason
+    if not processes:
+        troubled.mended.append(True)
+        try:
+            assert set(statuses(train(configs, tmp_path)).values()) == {"done"}
+        finally:
+            troubled.mended.clear()
+        assert not failed.exists()
+
+
+def test_a_shapes_traceback_is_kept_too(tmp_path, monkeypatch):
+    def raises(*_):
+        raise ZeroDivisionError("by nothing")
+
+    (c,) = configs = [config("CartPole-v1", **SMALL)]
+    monkeypatch.setattr("klip.ppo.cohort.Cohort.learn", raises)
+    assert statuses(train(configs, tmp_path)) == {c.id: "failed"}
+    assert "in raises" in (Keeping(tmp_path).path(c) / TRACEBACK).read_text()
 
 
 def test_checkpoints_come_by_the_clock(tmp_path):

@@ -1,5 +1,6 @@
 """What is there of some jobs, what is missing, and how it is finished."""
 
+import dataclasses
 import signal
 
 import pytest
@@ -59,6 +60,37 @@ def test_a_library_that_is_missing_is_named_before_anything_starts(tmp_path, mon
     with pytest.raises(KlipError, match=r"need gymnasium.*klip-rl\[gymnasium\]"):
         finish(survey(JOBS, Keeping(tmp_path / "runs")), one_by_one)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_config_is_checked_before_anything_starts(tmp_path):
+    """Also one that nobody checked when it was made."""
+    for wrong, message in (
+        (dataclasses.replace(JOBS[0], gamma=2.0), "gamma=2.0 must lie between"),
+        (TokenConfig("g", "a", "clip", minibatches=7), "minibatches=7 must divide"),
+    ):
+        with pytest.raises(KlipError, match=message):
+            finish(survey([JOBS[1], wrong], Keeping(tmp_path / "runs")), one_by_one)
+        assert not (tmp_path / "runs").exists()
+
+
+def test_what_cannot_run_here_is_said_per_task(tmp_path):
+    """And nothing that has ended is asked about."""
+    jobs = [
+        config(task, **SMALL)
+        for task in ("CartPole-v1", "Pendulum-v1", "Nothing-v0", "nosuch:Env-v0", "CartPole-v1")
+    ]
+    keeping = Keeping(tmp_path / "runs")
+    with pytest.raises(KlipError) as caught:
+        finish(survey(jobs, keeping), one_by_one)
+    said = str(caught.value)
+    assert "there is no environment Nothing-v0" in said
+    assert "the module nosuch cannot be imported" in said
+    assert said.endswith("; without that, --task CartPole-v1 Pendulum-v1")
+    assert "\n" not in said
+    assert not keeping.out.exists()
+    with pytest.raises(KlipError, match=r"Nothing-v0: .*module:Id-v0 or file\.py:Id-v0$"):
+        finish(survey(jobs[2:3], keeping), one_by_one)
+    assert [r.status for r in finish(survey(jobs[:2], keeping), one_by_one)] == ["done"] * 2
 
 
 def test_an_interval_that_is_none(tmp_path):

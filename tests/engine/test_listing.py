@@ -76,6 +76,18 @@ def test_in_order_of_task_shape_and_seed(tmp_path):
     ]
 
 
+def test_settings_that_differ_are_named(tmp_path):
+    """Two learning rates are no duplicates."""
+    for k, config in enumerate((fields(0), fields(1), fields(0, lr=1e-3), fields(0, lr=1e-2))):
+        make(tmp_path, config, k + 1, (k + 1,))
+    found = [(entry["name"], entry["seed"]) for entry in list_runs(tmp_path)]
+    names = [name for name, _ in found]
+    assert len(set(found)) == 4
+    assert len(set(names)) == 3
+    assert any(name.endswith("lr 0.001") for name in names)
+    assert "lr 0.01" in table(list_runs(tmp_path), tmp_path)
+
+
 def test_reading_changes_nothing(tmp_path):
     path = make(tmp_path, fields(), 5, (2, 4))
     flip(path / NEWEST)

@@ -1,9 +1,14 @@
 """What is refused before anything starts, and what a run's id depends on."""
 
+import dataclasses
+import json
+
+import numpy as np
 import pytest
 
+from klip.engine.fields import whole
 from klip.errors import KlipError
-from klip.ppo.config import config, lockstep_key
+from klip.ppo.config import Config, check, check_task, config, lockstep_key
 
 
 def test_the_papers_defaults():
@@ -26,6 +31,14 @@ def test_the_papers_defaults():
         ({"lr": 0.0}, "lr=0.0 must be greater than 0"),
         ({"hidden": ()}, "hidden"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**63}, "seed=9223372036854775808 must be a whole number below 2"),
+        ({"steps": 2048.5}, "steps=2048.5 must be a whole number"),
+        ({"anneal": "no"}, "anneal='no' must be true or false"),
+        ({"normalise_advantages": "batch"}, "must be one of rollout, minibatch, none"),
+        ({"lr": float("inf")}, "lr=inf must be a finite number"),
+        ({"adam_b1": 1.0}, "adam_b1=1.0 must be at least 0 and less than 1"),
+        ({"processes": -1}, "processes=-1 must be at least 0"),
+        ({"task_args": {"a": object()}}, "task_args has a=<object"),
         ({"learning_rate": 1.0}, "no config field is called 'learning_rate'"),
         ({"shape": "clap"}, "did you mean clip"),
         ({"shape": "clip(eps=by-age)"}, "needs age"),
@@ -39,7 +52,56 @@ def test_bad_fields(fields, message):
 
 def test_an_unknown_task_suggests_near_ones():
     with pytest.raises(KlipError, match="Hopper"):
-        config("Hoper-v4")
+        check_task(config("Hoper-v4"))
+    with pytest.raises(KlipError, match="steps all its copies in one call"):
+        check_task(config("CartPole-v1", processes=2))
+    with pytest.raises(KlipError, match=r"Pendulum-v1 could not be made: TypeError.*colour"):
+        check_task(config("Pendulum-v1", task_args={"colour": 1}))
+
+
+def test_a_config_is_checked_when_it_is_made():
+    """However it is made; and whole numbers may be written as floats."""
+    assert config("CartPole-v1", steps=1e5, seed=np.int64(3)) == config("CartPole-v1", seed=3)
+    assert Config("CartPole-v1", steps=2.048e3).iterations == 1
+    assert type(dataclasses.replace(config("CartPole-v1"), steps=1024.0).iterations) is int
+    with pytest.raises(KlipError, match="anneal='no' must be true or false"):
+        Config("CartPole-v1", anneal="no")
+    with pytest.raises(KlipError, match="seed="):
+        dataclasses.replace(config("CartPole-v1"), seed=2**63)
+
+
+def test_ids_of_runs_from_before_there_were_arguments_of_tasks():
+    """What they are a function of is spelled, and hashed, as it was."""
+    assert config("Hopper-v4").id == "0cd5f1855f"
+    assert config("CartPole-v1", seed=3, lr=1e-3, shape="spo").id == "03180726bd"
+    stored = config("Hopper-v4").stored
+    assert not stored.keys() & {"task_args", "task_code", "processes"}
+    assert whole(Config, json.loads(json.dumps(stored))) == config("Hopper-v4")
+
+
+def test_arguments_of_a_task_make_another_run_and_processes_do_not():
+    one = config("Pendulum-v1", task_args={"g": 9, "b": (1, 2)})
+    assert one == config("Pendulum-v1", task_args="b=(1, 2), g=9")
+    assert one.arguments == {"g": 9, "b": (1, 2)}
+    assert one.id != config("Pendulum-v1").id
+    assert whole(Config, json.loads(json.dumps(one.stored))) == one
+    many = config("Pendulum-v1", processes=4)
+    assert many.stored["processes"] == 4
+    assert many.id == config("Pendulum-v1").id
+
+
+def test_a_task_in_a_file_that_was_edited_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\n")
+    before = config("mine.py:Env-v0")
+    assert config("mine:Env-v0").task_code == before.task_code != ""
+    assert config("json:Env-v0").task_code == ""
+    file.write_text("x = 2\n")
+    assert config("mine.py:Env-v0").id != before.id
+    with pytest.raises(KlipError, match=r"the file of the task mine\.py:Env-v0 has changed"):
+        check(before)
+    check(dataclasses.replace(before, task_code=""))  # from before tasks had digests
 
 
 def test_equal_runs_have_equal_ids():

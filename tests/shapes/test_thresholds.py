@@ -10,6 +10,7 @@ from klip.shapes import (
     ByAge,
     ByEntropy,
     ByPosition,
+    ByProgress,
     ByStep,
     Clip,
     Context,
@@ -44,6 +45,9 @@ def test_the_others():
     ]
     steps = ByStep(start=0.2, end=0.1, steps=100).value(Context(step=np.array([0, 50, 500])))
     np.testing.assert_allclose(steps, [0.2, 0.15, 0.1])
+    when = Context(progress=np.array([0, 0.25, 0.5, 1]))
+    halfway = ByProgress(start=0.2, end=0.1, until=0.5).value(when)
+    np.testing.assert_allclose(halfway, [0.2, 0.15, 0.1, 0.1])
     tail = FromEnd(tail=0.1, body=0.3, count=2).value(
         Context(position=np.arange(4), length=np.asarray(4))
     )

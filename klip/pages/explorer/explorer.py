@@ -44,6 +44,7 @@ COMPOSED: Final = (
     "clip(eps=by-age)",
     "clip(eps=by-position)",
     "clip(eps=by-step)",
+    "clip(eps=by-progress)",
     "ramp(eps=from-end)",
     "aspo(eps=by-entropy)",
     "truncate * clip",
