@@ -12,6 +12,7 @@ all; shapes, seeds and other numbers may differ. No run's bytes depend on the ot
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ class PPOMember:
             self.status, self.reason, self.traceback = status, reason, traceback
 
 
+@functools.lru_cache(maxsize=256)
 def program(c: Config) -> Config:
     """The config without what does not change the compiled program, so that runs share one."""
     return dataclasses.replace(c, shape="", code="", seed=0, steps=c.batch, lr=1.0, anneal=True)

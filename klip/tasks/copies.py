@@ -89,7 +89,7 @@ class Copy:
                 self.env = make_environment(self._task, self._arguments)
             observation = self._checked(self.env.reset(seed=seed)[0])
         except Exception as error:
-            return _failure("resetting", error)
+            return failure("resetting", error)
         for count, action in enumerate(actions, 1):
             outcome = self.step(action)
             if isinstance(outcome, Failure):
@@ -109,7 +109,7 @@ class Copy:
                 self._checked(observation), float(reward), bool(terminated), bool(truncated)
             )
         except Exception as error:
-            return _failure("stepping", error)
+            return failure("stepping", error)
 
     def close(self) -> None:
         """Close it; one that raises on its way out must not keep the others from theirs."""
@@ -149,5 +149,6 @@ class Here:
         self.drop(list(self.copies))
 
 
-def _failure(doing: str, error: Exception) -> Failure:
+def failure(doing: str, error: Exception) -> Failure:
+    """What is being raised, in a line and whole."""
     return Failure(doing, f"{type(error).__name__}: {error}", traceback.format_exc())

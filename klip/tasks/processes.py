@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from klip.tasks.copies import Copy, Failure, Played, Transition
+from klip.tasks.copies import Copy, Failure, Played, Transition, failure
 from klip.tasks.lanes import Arguments
 
 DEATHS = 3  # times in a row that a process may die at one request
 PATIENCE = 5.0  # seconds for environments to close
 START = (  # -P: nothing is imported from the current folder by chance
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from klip.tasks.processes import serve; serve(*map(json.loads, sys.argv[2:]))"
+    "import ast, sys; path, *words = map(ast.literal_eval, sys.argv[1:]); sys.path[:] = path; "
+    "from klip.tasks.processes import serve; serve(*words)"
 )
 
 
@@ -49,7 +49,7 @@ class _Process:
     def start(self) -> None:
         """Begin, or begin again."""
         path = [*(entry for entry in sys.path if entry), str(Path(__file__).parents[2])]
-        words = [json.dumps(word) for word in (path, *self.about, self.numbers, _cores())]
+        words = [repr(word) for word in (path, *self.about, _cores())]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, *words],
             stdin=subprocess.PIPE,
@@ -203,7 +203,7 @@ class InProcesses:
         return answer is not None
 
 
-def serve(task: str, arguments: dict[str, Any], numbers: list[int], cores: list[int]) -> None:
+def serve(task: str, arguments: dict[str, Any], cores: list[int]) -> None:
     """The life of a process: make its copies, then answer until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what an environment prints is no answer
@@ -221,8 +221,12 @@ def serve(task: str, arguments: dict[str, Any], numbers: list[int], cores: list[
                     copies.pop(number).close()
                 answer[number] = None
                 continue
-            if number not in copies:
-                copies[number] = Copy(task, arguments)
+            try:
+                if number not in copies:
+                    copies[number] = Copy(task, arguments)
+            except Exception as error:
+                answer[number] = _written(failure("making it", error))
+                continue
             answer[number] = _written(_called(copies[number], request["do"], given))
         print(json.dumps(answer), file=answers, flush=True)
     for copy in copies.values():

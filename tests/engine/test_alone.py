@@ -60,6 +60,7 @@ def test_trouble(step, status, reason):
     assert (group.iteration, group.status) == (1, status)
     assert group.reason.startswith(reason)
     assert group.reason.isprintable()
+    assert bool(group.traceback) == (status == "failed")
 
 
 def test_asked_to_stop():

@@ -10,7 +10,7 @@ import pytest
 from klip.runs import Damaged, DiskTrouble, RunFolder, folder_of, read_run
 from klip.runs.checkpoint import decode
 from klip.runs.lock import is_locked
-from klip.runs.store import METRICS, NEWEST, PREVIOUS, slug
+from klip.runs.store import METRICS, NEWEST, PREVIOUS, TRACEBACK, slug
 from tests.runs.folders import arrays, check, fields, flip, go_on, make, opened, text, where
 
 HOSTILE = ("../../etc", "/root", "a\nb", "..", ".", "", "x" * 500, "<b>", "my.py:S(a=1)", "a\0b",
@@ -330,3 +330,29 @@ def test_a_config_that_cannot_be_written_is_no_traceback(tmp_path):
     with pytest.raises(DiskTrouble, match=r"config\.json"):
         opened(path)
     assert not is_locked(path)
+
+
+def test_a_traceback_is_kept_until_there_is_none(tmp_path):
+    folder = RunFolder(where(tmp_path, fields()), fields())
+    folder.keep_traceback("")
+    assert not (folder.path / TRACEBACK).exists()
+    folder.keep_traceback("it broke\n\udcff")
+    assert (folder.path / TRACEBACK).read_text() == "it broke\n\\udcff"
+    folder.keep_traceback("")
+    assert not (folder.path / TRACEBACK).exists()
+    folder.close()
+
+
+def test_how_a_run_is_computed_is_no_part_of_what_it_is(tmp_path):
+    """It goes on with other processes in its place, and nothing was damaged."""
+    path = make(tmp_path, fields())
+    folder = RunFolder(path, {**fields(), "processes": 2})
+    assert folder.notes == []
+    assert folder.checkpoint.iteration == 4
+    folder.close()
+    assert json.loads((path / "config.json").read_text())["processes"] == 2
+    assert read_run(path).config == fields()  # as its checkpoint has it
+    (path / "config.json").write_text("{}")
+    folder = RunFolder(path, fields())
+    assert folder.notes == ["config.json was damaged, and was written anew"]
+    folder.close()

@@ -15,13 +15,15 @@ FLAT = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 class Corridor(gymnasium.Env):
     """A walk that ends at +-3, with a noisy reading; `start` numbers the choices from 1."""
 
-    def __init__(self, action=None, observation=FLAT):
+    def __init__(self, action=None, observation=FLAT, start=(0.0, "")):
+        assert isinstance(start, tuple)
+        self.start = start[0]
         self.observation_space = observation
         self.action_space = spaces.Discrete(3, start=1) if action is None else action
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.at = 0.0
+        self.at = self.start
         return self._see(), {}
 
     def step(self, action):

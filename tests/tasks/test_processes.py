@@ -84,6 +84,13 @@ def test_what_an_environment_raises_comes_with_its_traceback(made):
     assert "RuntimeError: the wheel came off" in lanes.tracebacks[1]
 
 
+def test_arguments_arrive_as_they_are(made):
+    """A tuple stays a tuple."""
+    lanes = made("tests.tasks.own:Corridor-v0", 2, start=(1.5, "x"))
+    assert lanes.reset()[:, 0].tolist() == [1.5, 1.5]
+    assert lanes.failed == {}
+
+
 def test_no_process_is_left(made):
     lanes = made(CORRIDOR, 3)
     lanes.reset()
