@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -184,7 +183,7 @@ def _check_numbers(config: TokenConfig | Warmup) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         least = 0 if field.name in ("seed", "place", "replay", "slip", "forget") else 1e-12
-        if isinstance(value, (int, float)) and not least <= value < math.inf:
+        if isinstance(value, (int, float)) and value < least:
             raise KlipError(
                 f"{field.name}={value} must be {'0 or more' if not least else 'more than 0'}"
             )

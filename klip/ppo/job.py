@@ -74,17 +74,17 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
 def ready(configs: Sequence[Config]) -> None:
     """Raise, task by task, for what cannot be trained on this machine; executes tasks' code."""
     asked = {(c.task, c.task_args, c.processes): c for c in configs}
-    troubles: dict[str, str] = {}
+    troubles: dict[str, str] = {}  # by task
     for c in asked.values():
         try:
             check_task(c)
         except KlipError as error:
-            troubles.setdefault(str(error), c.task)
+            troubles.setdefault(c.task, str(error))
     if not troubles:
         return
-    able = dict.fromkeys(c.task for c in configs if c.task not in troubles.values())
-    rest = f"; without that, --task {' '.join(able)}" if able else ""
-    raise KlipError("; ".join(troubles) + rest)
+    able = dict.fromkeys(c.task for c in configs if c.task not in troubles)
+    rest = f"; leave that out with --task {' '.join(able)}" if able else ""
+    raise KlipError("; ".join(dict.fromkeys(troubles.values())) + rest)
 
 
 def with_steps(c: Config, steps: int) -> Config:

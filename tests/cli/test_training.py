@@ -129,7 +129,7 @@ def test_mistakes_are_told_before_anything_starts(args, message, tmp_path, capsy
 def test_what_is_no_whole_number(written, capsys):
     with pytest.raises(SystemExit):
         main(["train", "CartPole-v1", "--steps", written])
-    assert "it must be a whole number, such as 1000000 or 1e6" in capsys.readouterr().out
+    assert "it must be a whole number, such as 1000000 or 1e6" in capsys.readouterr().err
 
 
 def test_a_failed_run_says_where_its_traceback_is(in_this_process, tmp_path, capsys):

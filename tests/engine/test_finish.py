@@ -85,7 +85,7 @@ def test_what_cannot_run_here_is_said_per_task(tmp_path):
     said = str(caught.value)
     assert "there is no environment Nothing-v0" in said
     assert "the module nosuch cannot be imported" in said
-    assert said.endswith("; without that, --task CartPole-v1 Pendulum-v1")
+    assert said.endswith("; leave that out with --task CartPole-v1 Pendulum-v1")
     assert "\n" not in said
     assert not keeping.out.exists()
     with pytest.raises(KlipError, match=r"Nothing-v0: .*module:Id-v0 or file\.py:Id-v0$"):

@@ -23,7 +23,7 @@ def test_what_is_usual_can_be_run():
     check(dataclasses.replace(GOOD, replay=7, place=0, seed=0))
 
 
-@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf])
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, "1"])
 @pytest.mark.parametrize(
     ("good", "name"),
     [(c, name) for c in (GOOD, GOOD.warmup) for name in numbers(type(c))],
@@ -31,10 +31,22 @@ def test_what_is_usual_can_be_run():
 )
 def test_every_number_is_checked(good, name, wrong):
     least = "0 or more" if name in MAY_BE_NOTHING else "more than 0"
-    c = dataclasses.replace(good, **{name: wrong})
-    c = dataclasses.replace(GOOD, warmup=c) if isinstance(c, Warmup) else c
-    with pytest.raises(KlipError, match=f"^{name}={wrong} must be {least}"):
-        check(c)
+    words = least if wrong == -1 else "a (whole|finite) number"
+
+    def make_and_check():
+        c = dataclasses.replace(good, **{name: wrong})
+        check(dataclasses.replace(GOOD, warmup=c) if isinstance(c, Warmup) else c)
+
+    with pytest.raises(KlipError, match=f"^{name}={wrong!r} must be {words}"):
+        make_and_check()
+
+
+def test_whole_numbers_may_be_written_as_floats():
+    made = TokenConfig("g", "a", "clip", iterations=4e1, warmup=Warmup(steps=1.4e3))
+    assert made == TokenConfig("g", "a", "clip")
+    assert made.id == TokenConfig("g", "a", "clip").id
+    with pytest.raises(KlipError, match="seed=9223372036854775808 must be a whole number"):
+        TokenConfig("g", "a", "clip", seed=2**63)
 
 
 @pytest.mark.parametrize(

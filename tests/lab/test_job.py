@@ -59,7 +59,7 @@ def test_jobs_go_to_disk_and_back():
         assert iterations_of(job.stored) == job.iterations
         with pytest.raises(KlipError, match="differs in colour"):
             read_job({**job.stored, "colour": 1})
-        with pytest.raises(KlipError, match="seed='0' must be of type int"):
+        with pytest.raises(KlipError, match="seed='0' must be a whole number"):
             read_job({**job.stored, "seed": "0"})
 
 
@@ -80,7 +80,7 @@ arms = [{ name = "a", shape = "clip" }]
         ("seeds = 1", "seeds = 0", "seeds must be a count"),
         ("seeds = 1", "sedes = 1", "at the top: 'sedes' is not known"),
         ("iterations = 3", "iterations = 0", "iterations=0 must be more than 0"),
-        ("iterations = 3", "iterations = 1.5", "iterations=1.5 must be of type int"),
+        ("iterations = 3", "iterations = 1.5", "iterations=1.5 must be a whole number"),
         ("iterations = 3", "arm = 'x'", "no config field is called 'arm'"),
         ("iterations = 3", "minibatches = 7", "minibatches=7 must divide"),
         ("iterations = 3", "completions = 1", "completions=1"),
