@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium
