@@ -27,6 +27,7 @@ from klip.tokens.reducers import (
 )
 from klip.tokens.region import TokenRegion
 from klip.tokens.spans import Span, after_marker, find_marker, first, last, part_position, spellings
+from klip.tokens.pool import Pool, pooled
 
 __all__ = [
     "OPSM",
@@ -42,6 +43,7 @@ __all__ = [
     "SequenceMean",
     "SequenceSum",
     "Span",
+    "Pool",
     "Token",
     "TokenLoss",
     "TokenMean",
@@ -55,6 +57,7 @@ __all__ = [
     "grpo",
     "last",
     "part_position",
+    "pooled",
     "rloo",
     "spellings",
     "token_context",

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from klip.shapes.backend import LOG_RATIO_LIMIT
-from klip.theory import diagnostics
-from klip.theory.diagnostics import QUANTILE_LABELS, Observed, quantiles, totals
+from klip.theory.diagnostics import Observed, totals
+from klip.theory.ranked import Ranked
+from klip.tokens.pool import Part, Pool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,14 +74,21 @@ class Diagnostics:
         >>> row["zeroed"], row["answer/zeroed"], round(row["zeroed_mass"], 3)
         (0.5, 1.0, 0.622)
         """
-        row: dict[str, float] = {}
+        return self.pool().metrics()
+
+    def pool(self, details: bool = True) -> Pool:
+        """What is left of the batch once its tensors are gone, to be pooled with others.
+
+        Without `details`, spans and ages have no quantiles.
+        """
+        parts = {}
         for prefix, chosen in self._parts():
             part = self.observed.at(chosen.flatten().nonzero()[:, 0])
-            row |= {prefix + name: value for name, value in _summary(part, self.mark).items()}
-        row["sequences"] = float(self.active.any(-1).sum())
-        row["dropped"] = self._dropped()
-        row["inert"] = float(self.inert)
-        return row
+            parts[prefix] = _part(part, self.mark, ranked=details or not prefix)
+        moved = self.active & (self.observed.ratio != 1)
+        return Pool(
+            parts, float(self.active.any(-1).sum()), self._dropped(), moved=bool(moved.any())
+        )
 
     def warnings(self) -> list[str]:
         """What is wrong or suspicious, a sentence each; empty if all is well.
@@ -131,17 +139,16 @@ class Diagnostics:
                 floor = above
 
 
-def _summary(part: Observed, mark: str) -> dict[str, float]:
-    """The metrics of `part`, whose fields are `[n]`; `mark` ends the names of the sets."""
-    number = part.m.numel()
-    if not number:
-        return {"tokens": 0.0}
-    named = diagnostics.metrics(totals(part), mark)
-    values = torch.stack([value.to(part.ratio) for value in named.values()])  # one host read
-    row = {"tokens": float(number), **dict(zip(named, values.tolist(), strict=True))}
-    killed = part.beta[part.kill]
-    for name, end, values in (("beta", "", part.beta), ("ratio", "", part.ratio),
-                              ("beta_kill", mark, killed)):  # fmt: skip
-        levels = zip(QUANTILE_LABELS, quantiles(values) or (), strict=False)
-        row |= {f"{name}_{label}{end}": value for label, value in levels}
-    return row
+def _part(part: Observed, mark: str, ranked: bool) -> Part:
+    """The sums of `part`, whose fields are `[n]`; with the numbers to rank if `ranked`."""
+    if not part.m.numel():
+        return Part()
+    sums = totals(part)
+    values = torch.stack([value.to(part.ratio) for value in sums.values()])  # one host read
+    numbers = {"beta_{}": part.beta, "ratio_{}": part.ratio}
+    numbers[f"beta_kill_{{}}{mark}"] = part.beta[part.kill]
+    return Part(
+        dict(zip(sums, values.cpu().unbind(), strict=True)),
+        {name: Ranked.of(x) for name, x in numbers.items()} if ranked else {},
+        mark,
+    )
