@@ -8,9 +8,10 @@ it reduces `-m * ratio`, whose gradient is that of the shape.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,23 +21,26 @@ from klip.adapters.trl_batch import (
     ANSWER,
     VERSION,
     Batch,
-    across_processes,
+    brief,
+    generated,
     has_reference,
     look,
     mark,
-    markers,
-    metrics,
+    reader,
     reference_k3,
 )
+from klip.adapters.trl_record import check_resumed, in_card, record_of, recording, write
 from klip.adapters.trl_settings import FIELDS, check, on_policy, say_on_policy
 from klip.adapters.trl_stock import loss_of_trainer
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
-from klip.tokens import Diagnostics, Level, TokenRegion
+from klip.theory.ranked import LIMIT
+from klip.tokens import Diagnostics, Level, Pool, TokenRegion, pooled
 
 try:
     import trl
     from accelerate.utils import gather_object  # type: ignore[import-not-found]
+    from transformers.trainer_utils import get_last_checkpoint
     from trl import GRPOConfig, GRPOTrainer
 except ModuleNotFoundError:
     raise KlipError("klip.adapters.trl needs TRL: pip install 'klip-rl[trl]'") from None
@@ -44,6 +48,8 @@ except ModuleNotFoundError:
 __all__ = ["KlipGRPOTrainer", "loss_of_trainer"]
 
 TRAINER = "TRL's GRPOTrainer"
+ENOUGH, FEW = 32, 1 / 3
+"""After so many completions, a smaller share of them with an answer is worth a warning."""
 _HOME = "trl.trainer.grpo_trainer"
 _HIDDEN = frozenset({"advantages", "old_per_token_logps"})
 _NOT_FIRED = (
@@ -63,9 +69,15 @@ class _State:
     shown: dict[str, Any] = field(default_factory=dict)
     """the same batch as TRL's loss sees it"""
     diagnostics: Diagnostics | None = None
-    more: dict[str, float] = field(default_factory=dict)
-    """metrics that the diagnostics do not have"""
-    markers: list[tuple[int, ...]] = field(default_factory=list)
+    means: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """further means of the same batch, as `Pool` has them"""
+    windows: dict[str, Pool] = field(default_factory=dict)
+    """what all processes have seen since the last entry of the log, by TRL's mode: train, eval"""
+    marker: str | None = None
+    decode: Callable[[list[int]], str] | None = None
+    """the text of some ids, if there is a marker"""
+    answered: tuple[float, float] | None = (0.0, 0.0)
+    """how many completions had an answer, and of how many; None once the user was told"""
     still: int = 0
     """how many losses on the current completions had every ratio at 1; -1 after one had not"""
     warned: bool = False
@@ -80,8 +92,11 @@ class KlipGRPOTrainer(GRPOTrainer):
     the span "reasoning": each span has diagnostics, and a token's `position` is 0 in the reasoning
     and 1 in the answer, of a `length` of 2. A completion's `age` is the number of updates since it
     was sampled. All other arguments are GRPOTrainer's, by keyword after the third. Settings that
-    would silently make the shape wrong are refused.
+    would silently make the shape wrong are refused. The region is recorded in trackers' configs,
+    in the model card and in checkpoints, and a checkpoint of another region is not resumed.
     """
+
+    _tag_names: ClassVar = [*GRPOTrainer._tag_names, "klip"]
 
     def __init__(
         self,
@@ -101,17 +116,40 @@ class KlipGRPOTrainer(GRPOTrainer):
         settings = GRPOConfig() if args is None else args
         sampler = settings.use_vllm or options.get("rollout_func") is not None
         check(settings, region, sampler)
-        self._klip = _State(region)
+        self._klip = _State(region, marker=answer_marker)
         super().__init__(model, reward_funcs, args, **options)
         if answer_marker is not None:
-            self._klip.markers = markers(
-                lambda text: self._tokenizer.encode(text, add_special_tokens=False),
-                answer_marker,
-                self._tokenizer.unk_token_id,
-            )
+            self._klip.decode = reader(self._tokenizer, answer_marker)
+        self.klip_record = record_of(region, answer_marker)
+        self.args: Any = recording(self.args, self.klip_record)
         if on_policy(self.args):
             self._klip.warned = True
             warnings.warn(say_on_policy(self.args), stacklevel=2)
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **named: Any
+    ) -> Any:
+        """TRL's training; a checkpoint of another trust region is refused."""
+        found = resume_from_checkpoint
+        if found is True:
+            found = get_last_checkpoint(self.args.output_dir)
+        if found:
+            check_resumed(found, self.klip_record)
+        return super().train(resume_from_checkpoint, *args, **named)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """TRL's saving, with the record of the trust region beside the weights."""
+        if self.args.should_save:
+            write(output_dir or self.args.output_dir, self.klip_record)
+        super().save_model(output_dir, _internal_call)
+
+    def create_model_card(self, *args: Any, **named: Any) -> None:
+        """TRL's model card, with the trust region in it."""
+        super().create_model_card(*args, **named)
+        if self.is_world_process_zero():
+            card = Path(self.args.output_dir) / "README.md"
+            text = in_card(card.read_text(encoding="utf-8"), self.klip_record)
+            card.write_text(text, encoding="utf-8")
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         """TRL's batch, with the step at which completions were sampled and their answers' masks."""
@@ -120,11 +158,8 @@ class KlipGRPOTrainer(GRPOTrainer):
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         rows = batch["completion_ids"]
         batch[VERSION] = torch.full((len(rows),), self.state.global_step, device=rows.device)
-        if self._klip.markers:
-            answer = mark(batch, self._klip.markers)
-            batch[ANSWER] = answer.mask
-            share = self.accelerator.gather(answer.found.float()).mean().item()
-            self._klip_log()["klip/answer_found"].append(share)
+        if self._klip.decode is not None:
+            self._find_answers(batch)
         return batch
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
@@ -140,7 +175,7 @@ class KlipGRPOTrainer(GRPOTrainer):
                 # TRL's own KL is then exactly 0, and the region's penalty replaces it.
                 klip.shown["ref_per_token_logps"] = scored[0]
                 k3 = reference_k3(klip.diagnostics, scored[0], given["ref_per_token_logps"])
-                klip.more = {"reference_k3": k3}
+                klip.means = {"reference_k3": k3}
         return scored
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -162,24 +197,71 @@ class KlipGRPOTrainer(GRPOTrainer):
         self._log_diagnostics()
         return loss
 
-    def _klip_log(self) -> Any:
-        """Where TRL collects its metrics, by name."""
-        return self._metrics["train" if self.model.training else "eval"]
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's log, in which our diagnostics are those of all tokens since the last entry."""
+        mode = self._klip_mode()
+        window = self._klip.windows.pop(mode, None)
+        if window is not None:
+            # TRL logs the mean of each list: of one number, that number.
+            row = logged(brief(window.metrics()))
+            self._metrics[mode].update({name: [value] for name, value in row.items()})
+        super().log(logs, start_time)
+
+    def _klip_mode(self) -> str:
+        """Where TRL collects its metrics now."""
+        return "train" if self.model.training else "eval"
+
+    def _take_in(self, pool: Pool) -> Pool:
+        """Add what every process has seen to the window of the log, and return it.
+
+        It is gathered here, where all processes are, and not in `log`, which one may call alone.
+        """
+        if sum(gather_object([pool.tokens])) > LIMIT:
+            pool = pool.in_cells()
+        everywhere = pooled(gather_object([pool]))
+        windows, mode = self._klip.windows, self._klip_mode()
+        windows[mode] = pooled([windows[mode], everywhere]) if mode in windows else everywhere
+        return everywhere
 
     def _log_diagnostics(self) -> None:
-        """Add our diagnostics to TRL's metrics; remove those of the ratio that is 1 by design."""
-        klip, log = self._klip, self._klip_log()
+        """Take in our diagnostics; remove TRL's of the ratio that is 1 by design."""
+        klip, log = self._klip, self._metrics[self._klip_mode()]
         assert klip.diagnostics is not None  # the hook has fired
-        row = across_processes(gather_object([metrics(klip.diagnostics) | klip.more]))
-        klip.diagnostics = None
-        for name, value in logged(row).items():
-            log[name].append(value)
+        own = replace(klip.diagnostics.pool(details=False), means=klip.means)
+        klip.diagnostics, klip.means = None, {}
+        seen = self._take_in(own)
         for name in [name for name in log if name.startswith("clip_ratio/")]:
             del log[name]
         if has_reference(klip.region):
             log.pop("kl", None)
         if self.model.training:
-            klip.still = klip.still + 1 if row["inert"] and klip.still >= 0 else -1
+            inert = seen.tokens > 0 and not seen.moved
+            klip.still = klip.still + 1 if inert and klip.still >= 0 else -1
+
+    def _find_answers(self, batch: dict[str, Any]) -> None:
+        """Mark the answers of a batch; warn once if too few completions have one."""
+        klip = self._klip
+        assert klip.decode is not None
+        assert klip.marker is not None
+        answer = mark(batch, klip.decode, klip.marker)
+        batch[ANSWER] = answer.mask
+        counts = generated(batch).any(-1)  # TRL may have masked what was truncated
+        own = (float(answer.found.sum()), float(counts.sum()))
+        found, completions = self._take_in(Pool({}, means={"answer_found": own})).means[
+            "answer_found"
+        ]
+        if klip.answered is None:
+            return
+        klip.answered = (klip.answered[0] + found, klip.answered[1] + completions)
+        if klip.answered[1] >= ENOUGH and klip.answered[0] < FEW * klip.answered[1]:
+            without = (counts & ~answer.found).nonzero()[:1, 0]
+            ids = batch["completion_ids"][without][generated(batch)[without]]
+            if self.accelerator.is_main_process:
+                warnings.warn(
+                    say_few_answers(klip.marker, *klip.answered, klip.decode(ids.tolist())),
+                    stacklevel=2,
+                )
+            klip.answered = None
 
     def _say_if_nothing_moved(self) -> None:
         """Warn once if every ratio on the last completions was 1."""
@@ -193,6 +275,16 @@ class KlipGRPOTrainer(GRPOTrainer):
                 stacklevel=2,
             )
         klip.still = 0
+
+
+def say_few_answers(marker: str, found: float, completions: float, text: str) -> str:
+    """The warning for a user whose completions have no answer; `text` is one of them."""
+    return (
+        f"only {found:g} of {completions:g} completions have the answer_marker {marker!r}: in the "
+        "others every token counts as reasoning, for the shape and for the diagnostics; one of "
+        f"them ends with {text[-80:]!r}. Give the marker that the model writes, or ask for it in "
+        "the prompt"
+    )
 
 
 def _check_trainer() -> None:

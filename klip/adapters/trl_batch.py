@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,15 +12,13 @@ from torch import Tensor
 from klip.adapters.common import nothing_dropped
 from klip.errors import KlipError
 from klip.shapes.backend import native_exp
-from klip.theory.diagnostics import EXTREMES
 from klip.tokens import (
     Diagnostics,
     Span,
     TokenRegion,
-    after_marker,
+    after_text,
     ages,
     part_position,
-    spellings,
     token_context,
     token_loss,
 )
@@ -31,9 +29,7 @@ Batch = Mapping[str, Any]
 VERSION, ANSWER = "klip_version", "klip_answer"
 """`[B]`, the number of updates before a completion was sampled; `[B, T]`, its answer."""
 
-_COUNTS = frozenset({"tokens", "sequences", "dropped"})
-_DETAIL = re.compile(r"/.*_(p\d\d|positive|negative|zero)$")
-_LEADS = ("a", "1", ".")
+_DETAIL = re.compile(r"/.*_(positive|negative|zero)(@.*)?$")
 
 
 def has_reference(region: TokenRegion) -> bool:
@@ -97,73 +93,43 @@ def look(
     return diagnostics
 
 
-def metrics(diagnostics: Diagnostics) -> dict[str, float]:
-    """The metrics; those of spans and ages lack quantiles and the split by the advantage's sign.
+def brief(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics without those of spans and ages that are split by the advantage's sign.
 
     `kill_negative` and `kill_positive` are TRL's `clip_ratio/low_mean` and `high_mean`.
+
+    >>> brief({"kill_positive": 0.1, "answer/kill": 0.1, "answer/kill_positive": 0.1})
+    {'kill_positive': 0.1, 'answer/kill': 0.1}
     """
-    return {name: x for name, x in diagnostics.metrics().items() if not _DETAIL.search(name)}
+    return {name: x for name, x in metrics.items() if not _DETAIL.search(name)}
 
 
-def reference_k3(diagnostics: Diagnostics, log_prob: Tensor, reference: Tensor) -> float:
-    """The mean over tokens of e^-u + u - 1, u = log pi - log pi_ref: TRL's metric `kl`."""
+def reference_k3(
+    diagnostics: Diagnostics, log_prob: Tensor, reference: Tensor
+) -> tuple[float, float]:
+    """(sum, tokens) of e^-u + u - 1, u = log pi - log pi_ref; the mean is TRL's metric `kl`."""
     u = (log_prob.detach() - reference)[diagnostics.active]
-    return float((torch.exp(-u) + u - 1).mean()) if u.numel() else 0.0
+    return float((torch.exp(-u) + u - 1).sum()), float(u.numel())
 
 
-def across_processes(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The metrics of several processes as one: sums of counts, extremes, or means over tokens.
+def reader(tokenizer: Any, marker: str) -> Callable[[list[int]], str]:
+    """The text of some ids, special tokens included; raises if it can never have the marker."""
 
-    For quantiles, `killed_mass`, `pull` and `ratio_std` the mean is an approximation; with one
-    process all is exact.
-
-    >>> across_processes([{"tokens": 1.0, "kill": 1.0}, {"tokens": 3.0, "kill": 0.0}])
-    {'tokens': 4.0, 'kill': 0.25}
-    """
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _across(name, [row for row in rows if name in row]) for name in names}
-
-
-def _across(name: str, rows: Sequence[Mapping[str, float]]) -> float:
-    prefix, slash, last = name.rpartition("/")
-    values = [row[name] for row in rows]
-    if len(values) == 1:
-        return values[0]
-    if last in _COUNTS:
-        return sum(values)
-    if last == "inert":
-        return min(values)
-    if last in EXTREMES:
-        return {"max": max, "min": min}[EXTREMES[last]](values)
-    weights = [row.get(prefix + slash + "tokens", 1.0) for row in rows]
-    return sum(w * x for w, x in zip(weights, values, strict=True)) / max(sum(weights), 1.0)
-
-
-def markers(
-    encode: Callable[[str], Sequence[int]], text: str, unknown: int | None
-) -> list[tuple[int, ...]]:
-    """The ids that `text` may have in what a model generates, alone or within a text.
-
-    Some tokenisers mark the start of a text, so a marker right after a digit has other ids than
-    the marker alone.
-
-    >>> markers(lambda s: [ord(c) for c in s], "#", None)
-    [(35,), (32, 35), (10, 35)]
-    """
-    spelled = spellings(encode, text) if text else []
-    for lead in _LEADS:
-        before, both = tuple(encode(lead)), tuple(encode(lead + text))
-        if both[: len(before)] == before and both[len(before) :] not in spelled:
-            spelled.append(both[len(before) :])
-    known = [ids for ids in spelled if ids and unknown not in ids]
-    if not text.strip() or not known:
-        raise KlipError(
-            f"answer_marker={text!r} must be text that the tokenizer knows, such as '####': it "
-            "has no ids of its own"
+    def decode(ids: list[int]) -> str:
+        text: str = tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
-    return known
+        return text
+
+    within = tokenizer.encode(f"a{marker}a", add_special_tokens=False)
+    if not marker.strip() or marker not in decode(within):
+        raise KlipError(
+            f"answer_marker={marker!r} must be text that the tokenizer knows, such as '####': "
+            f"written and read back by this one it is {decode(within)[1:-1]!r}"
+        )
+    return decode
 
 
-def mark(batch: Batch, spelled: Sequence[Sequence[int]]) -> Span:
+def mark(batch: Batch, decode: Callable[[list[int]], str], marker: str) -> Span:
     """The tokens after the last marker that the policy wrote."""
-    return after_marker(batch["completion_ids"], generated(batch), spelled)
+    return after_text(batch["completion_ids"], generated(batch), decode, marker)

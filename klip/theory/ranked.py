@@ -1,8 +1,8 @@
 """Quantiles of numbers that come batch by batch and process by process, in bounded memory.
 
-Up to `LIMIT` numbers are kept as they are, and quantiles are exact. Beyond, only counts are kept, of
-cells that are each 0.2 % wide: a quantile is then within 0.1 % of the exact one. A count does not
-depend on the order of batches, so neither does a quantile.
+Up to `LIMIT` numbers are kept as they are, and quantiles are exact. Beyond, only counts are kept,
+of cells that are each 0.2 % wide: a quantile is then within 0.1 % of the exact one. A count does
+not depend on the order of batches, so neither does a quantile.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ranked:
         return Ranked(*np.unique(middles, return_counts=True))
 
     def quantiles(self) -> list[float] | None:
-        """The `QUANTILES`, as `klip.theory.diagnostics.quantiles` has them; None without numbers."""
+        """The `QUANTILES`, as in `klip.theory.diagnostics.quantiles`; None without numbers."""
         if self.counts is None:
             return quantiles(self.values)
         last = np.cumsum(self.counts) - 1  # the rank of the last number in each cell

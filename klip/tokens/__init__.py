@@ -17,6 +17,7 @@ from klip.tokens.groups import dr_grpo, grpo, rloo
 from klip.tokens.levels import GeometricMean, Level, SequenceMean, SequenceSum, Token, View
 from klip.tokens.loss import TokenLoss, token_loss, token_multiplier
 from klip.tokens.penalties import ReferenceKL
+from klip.tokens.pool import Pool, pooled
 from klip.tokens.reducers import (
     ConstantLength,
     Denominator,
@@ -26,8 +27,15 @@ from klip.tokens.reducers import (
     TokenMean,
 )
 from klip.tokens.region import TokenRegion
-from klip.tokens.spans import Span, after_marker, find_marker, first, last, part_position, spellings
-from klip.tokens.pool import Pool, pooled
+from klip.tokens.spans import (
+    Span,
+    after_marker,
+    after_text,
+    find_marker,
+    first,
+    last,
+    part_position,
+)
 
 __all__ = [
     "OPSM",
@@ -38,18 +46,19 @@ __all__ = [
     "Level",
     "MeanOfMeans",
     "MeanOfSums",
+    "Pool",
     "Reducer",
     "ReferenceKL",
     "SequenceMean",
     "SequenceSum",
     "Span",
-    "Pool",
     "Token",
     "TokenLoss",
     "TokenMean",
     "TokenRegion",
     "View",
     "after_marker",
+    "after_text",
     "ages",
     "dr_grpo",
     "find_marker",
@@ -59,7 +68,6 @@ __all__ = [
     "part_position",
     "pooled",
     "rloo",
-    "spellings",
     "token_context",
     "token_loss",
     "token_multiplier",

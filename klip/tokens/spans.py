@@ -6,7 +6,8 @@ are counted among the tokens in the mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -56,20 +57,6 @@ def last(mask: Tensor, count: int) -> Tensor:
     return mask.bool() & (place >= length - count)
 
 
-def spellings(
-    encode: Callable[[str], Sequence[int]], text: str, before: Iterable[str] = ("", " ", "\n")
-) -> list[tuple[int, ...]]:
-    """The token ids of `text` after each of `before`, without repetitions.
-
-    A tokeniser may merge a marker with the space or the line break before it, so that one text
-    has several spellings in ids; `after_marker` looks for all of them.
-
-    >>> spellings(lambda s: [ord(c) for c in s], "#", before=("", " "))
-    [(35,), (32, 35)]
-    """
-    return list(dict.fromkeys(tuple(encode(lead + text)) for lead in before))
-
-
 def find_marker(ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]]) -> Tensor:
     """The length of the longest marker that ends at each token, `[B, T]`; 0 if none does.
 
@@ -78,8 +65,7 @@ def find_marker(ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]]) -> 
     >>> find_marker(torch.tensor([[5, 9, 9, 7]]), torch.ones(1, 4), [(9,), (9, 9)]).tolist()
     [[0, 1, 2, 0]]
     """
-    if ids.shape != mask.shape or ids.ndim != 2:
-        raise KlipError(f"ids {list(ids.shape)} and mask {list(mask.shape)} must both be [B, T]")
+    _check_ids(ids, mask)
     wanted = [tuple(marker) for marker in markers]
     if not wanted or not all(wanted):
         raise KlipError(f"markers={wanted}: give at least one marker, of at least one token id")
@@ -97,23 +83,107 @@ def find_marker(ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]]) -> 
 def after_marker(
     ids: Tensor, mask: Tensor, markers: Iterable[Sequence[int]], occurrence: str = "last"
 ) -> Span:
-    """The tokens after a marker: the answer; `mask & ~span.mask` is the reasoning.
+    """The tokens after a marker of token ids: the answer; `mask & ~span.mask` is the reasoning.
 
-    The marker itself is not among them. If it occurs several times, `occurrence` ("first" or
-    "last") says which one counts.
+    It is for markers that are tokens of their own; `after_text` finds text in what any tokeniser
+    makes of it. The marker itself is not in the span. If it occurs several times, `occurrence`
+    ("first" or "last") says which one counts.
 
     >>> answer = after_marker(torch.tensor([[5, 9, 7, 8], [5, 6, 7, 8]]), torch.ones(2, 4), [(9,)])
     >>> answer.mask.int().tolist(), answer.found.tolist()
     ([[0, 0, 1, 1], [0, 0, 0, 0]], [True, False])
     """
-    if occurrence not in ("first", "last"):
-        raise KlipError(f"occurrence={occurrence!r} must be 'first' or 'last'")
+    _check_occurrence(occurrence)
     ends = find_marker(ids, mask, markers) > 0
     passed = ends.long().cumsum(-1)
     turn = passed[:, -1:] if occurrence == "last" else torch.ones_like(passed[:, -1:])
     after = (passed >= turn) & ~(ends & (passed == turn))
     found = ends.any(-1)
     return Span(after & mask.bool() & found[:, None], found)
+
+
+def after_text(
+    ids: Tensor,
+    mask: Tensor,
+    decode: Callable[[list[int]], str],
+    marker: str,
+    occurrence: str = "last",
+) -> Span:
+    r"""The tokens after a marker that is looked for in the decoded text, as in `after_marker`.
+
+    A tokeniser may merge the marker with its neighbours (`><answer>`, `$\boxed{`), so its ids
+    differ from text to text. A token that has the marker's end and something after it is in the
+    span.
+
+    Args:
+        ids: of tokens, `[B, T]`
+        mask: `[B, T]`; the marker does not reach over a hole
+        decode: the text of some ids, special tokens included, such as a tokeniser's `decode`
+        marker: the text
+        occurrence: "first" or "last", if there are several
+
+    >>> pieces = ["5", " is", " so **", "Answer", ":** ", "42"]
+    >>> decode = lambda ids: "".join(pieces[i] for i in ids)
+    >>> answer = after_text(torch.arange(6)[None], torch.ones(1, 6), decode, "Answer:")
+    >>> [pieces[i] for i in answer.mask[0].nonzero().flatten()]
+    [':** ', '42']
+
+    """
+    _check_occurrence(occurrence)
+    _check_ids(ids, mask)
+    if not marker:
+        raise KlipError("marker='' is no text: give what stands before an answer, such as '####'")
+    active = mask.bool()
+    span, found = torch.zeros_like(active), torch.zeros_like(active[:, 0])
+    for row, (tokens, counts) in enumerate(zip(ids.tolist(), active.tolist(), strict=True)):
+        runs = list(_runs(counts))
+        for begin, end in runs if occurrence == "first" else reversed(runs):
+            after = _after_text(tokens[begin:end], decode, marker, occurrence)
+            if after is not None:
+                span[row, begin + after :] = True
+                found[row] = True
+                break
+    return Span(span & active, found)
+
+
+def _after_text(
+    tokens: list[int], decode: Callable[[list[int]], str], marker: str, occurrence: str
+) -> int | None:
+    """How many tokens lie wholly before the marker's end; None without a marker."""
+    text = decode(tokens)
+    place = text.find(marker) if occurrence == "first" else text.rfind(marker)
+    if place < 0:
+        return None
+    end = place + len(marker)
+
+    def beyond(count: int) -> bool:
+        # Half a character is decoded as replacement characters, more of them than it will be.
+        start = decode(tokens[:count])
+        return len(start) > end and start[:end] == text[:end]
+
+    low, high = 0, len(tokens) + 1  # the first `low` tokens do not reach beyond the end
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if beyond(middle) else (middle, high)
+    return low
+
+
+def _runs(counts: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """(begin, end) of each run of true values."""
+    for on, run in groupby(enumerate(counts), key=lambda pair: pair[1]):
+        places = [place for place, _ in run]
+        if on:
+            yield places[0], places[-1] + 1
+
+
+def _check_occurrence(occurrence: str) -> None:
+    if occurrence not in ("first", "last"):
+        raise KlipError(f"occurrence={occurrence!r} must be 'first' or 'last'")
+
+
+def _check_ids(ids: Tensor, mask: Tensor) -> None:
+    if ids.shape != mask.shape or ids.ndim != 2:
+        raise KlipError(f"ids {list(ids.shape)} and mask {list(mask.shape)} must both be [B, T]")
 
 
 def part_position(span: Tensor) -> tuple[Tensor, Tensor]:

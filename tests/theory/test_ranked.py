@@ -44,7 +44,9 @@ def test_cells_do_not_depend_on_who_counted_first():
     draw = np.random.default_rng(0)
     batches = [Ranked.of(draw.normal(size=500).astype(np.float32)) for _ in range(8)]
     one = joined(batches, limit=100)
-    tree = joined([joined(batches[:3], 100), joined([joined(batches[3:5]), *batches[5:]], 100)], 100)
+    tree = joined(
+        [joined(batches[:3], 100), joined([joined(batches[3:5]), *batches[5:]], 100)], 100
+    )
     assert np.array_equal(one.values, tree.values)
     assert np.array_equal(one.counts, tree.counts)
 

@@ -1,4 +1,4 @@
-"""Pooled batches are one batch: sums, extremes, ratios of sums and quantiles, by span and by age."""
+"""Pooled batches are one batch: sums, extremes, ratios of sums, quantiles; by span and by age."""
 
 import pickle
 

@@ -93,6 +93,11 @@ def parameters(of: GRPOTrainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in of.model.parameters()])
 
 
+def window(of: KlipGRPOTrainer) -> dict[str, float]:
+    """What it would log now of the losses since the last entry."""
+    return of._klip.windows["train"].metrics()
+
+
 def logged(of: GRPOTrainer) -> list[dict[str, float]]:
     """What was logged at each update."""
     return [entry for entry in of.state.log_history if "loss" in entry]
