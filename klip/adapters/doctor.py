@@ -150,9 +150,10 @@ def _shape() -> str:
 
     chosen = settings()
     where = " and ".join(name for name in ("KLIP_SHAPE", "KLIP_CONFIG") if os.environ.get(name))
-    fields = ", ".join(sorted(chosen.shape.needs))
+    fields = ", ".join(sorted(chosen.region.needs))
     needs = f"; it needs {fields}, and has it" if fields else ""
-    return f"{chosen.shape} at the level {chosen.level}, by {where}{needs}"
+    more = "".join(f" with {part}" for part in (*chosen.gates, *chosen.penalties))
+    return f"{chosen.shape}{more} at the level {chosen.level}, by {where}{needs}"
 
 
 def _trial() -> str:
@@ -171,7 +172,16 @@ def _trial() -> str:
     mask = torch.arange(16) < torch.arange(2, 18, 2)[:, None]
     loss = plain(new, old, advantages, mask)
     (gradient,) = torch.autograd.grad(loss, new)
-    m = token_multiplier(new, old, advantages, mask, chosen.shape, level=chosen.level)
+    m = token_multiplier(
+        new,
+        old,
+        advantages,
+        mask,
+        chosen.shape,
+        level=chosen.level,
+        gates=chosen.gates,
+        penalties=chosen.penalties,
+    )
     if not bool(torch.isfinite(loss)):
         raise KlipError(f"the loss of a small batch is {loss.item()}")
     if not torch.allclose(gradient, -m / mask.sum(), rtol=1e-5, atol=1e-8):
@@ -191,6 +201,8 @@ def composed(run: Sequence[str]) -> Any:
 
 def _run(run: Sequence[str]) -> str:
     """Says how many updates per batch use the shape; raises if none would, or if none matters."""
+    import torch
+
     from klip.adapters.verl_settings import settings
 
     config, chosen = composed(run), settings()
@@ -200,7 +212,9 @@ def _run(run: Sequence[str]) -> str:
             f"loss_mode is {actor.policy_loss.loss_mode}: the run does not use Klip; set "
             "actor_rollout_ref.actor.policy_loss.loss_mode=klip"
         )
-    importlib.import_module("klip.adapters.verl").check_config(actor, chosen)
+    adapter = importlib.import_module("klip.adapters.verl")
+    adapter.check_config(actor, chosen)
+    adapter.token_weight(torch.ones(2, 3), actor.loss_agg_mode, {})  # raises if verl has no such
     if correction.bypass_mode and (correction.rollout_is or correction.rollout_rs):
         raise KlipError(
             "rollout_is and rollout_rs of algorithm.rollout_correction do nothing with "

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,6 +58,8 @@ def loss(
     *,
     shape: str = "clip(eps=0.2)",
     level: str = "token",
+    gates: Sequence[str] = (),
+    penalties: Sequence[str] = (),
     nonfinite: str = "raise",
 ) -> Outputs:
     """loss = -sum_t weight_t J_t over one sequence, d loss / d log pi(t) = -weight_t m_t.
@@ -69,6 +72,8 @@ def loss(
         shape: the spelling of a shape
         level: the ratio that the shape sees: token, sequence-mean (GSPO), sequence-sum or
             geometric-mean(low=0.4, high=0.4) (GMPO)
+        gates: the spellings of gates, such as opsm(delta=0.5)
+        penalties: the spellings of penalties, such as kl-k3(b=0.1)
         nonfinite: as in `klip.tokens.token_loss`
 
     >>> import torch
@@ -81,7 +86,7 @@ def loss(
     (-2.25, 0.5)
 
     """
-    region = _read(shape, level)
+    region = _read(shape, level, _listed(gates), _listed(penalties))
     new, old, mask = inputs.trainer_logprobs, inputs.inference_logprobs, inputs.loss_mask
     if old is None:
         raise KlipError(
@@ -91,8 +96,9 @@ def loss(
     check_recorded(new[mask], old[mask])
     reference = getattr(inputs, "ref_logprobs", None)
     if "reference_log_ratio" in region.needs and reference is None:
+        part = next(part for part in region.parts if "reference_log_ratio" in part.needs)
         raise KlipError(
-            f"{region.shape.name} needs reference_log_ratio, and these inputs have no "
+            f"{part.name} needs reference_log_ratio, and these inputs have no "
             "ref_logprobs: prime-rl has them only for algorithms that score a reference"
         )
     weights = getattr(inputs, "loss_weights", None)
@@ -109,7 +115,8 @@ def loss(
         ),
         level=region.level,
         reducer=Denominator(1.0),
-        gates=[] if weights is None else [TrainersWeight(weights[None])],
+        gates=[*region.gates, *([] if weights is None else [TrainersWeight(weights[None])])],
+        penalties=region.penalties,
         nonfinite=nonfinite,
     )
     assert diagnostics is not None
@@ -123,10 +130,15 @@ def loss(
     return Outputs(value, row)
 
 
+def _listed(values: Sequence[str]) -> Sequence[str]:
+    """Values that can be looked up in a cache; a text stays one, for `_read` to refuse."""
+    return values if isinstance(values, str) else tuple(values)
+
+
 @functools.lru_cache(maxsize=16)
-def _read(shape: str, level: str) -> TokenRegion:
+def _read(shape: str, level: str, gates: Sequence[str], penalties: Sequence[str]) -> TokenRegion:
     """`given_region`, cached: it runs once per run, not once per sequence."""
-    return given_region(TRAINER, FIELDS, shape, level)
+    return given_region(TRAINER, FIELDS, shape, level, gates, penalties)
 
 
 def _metrics(diagnostics: Diagnostics) -> dict[str, Tensor]:

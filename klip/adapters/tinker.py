@@ -20,9 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 from klip.adapters.common import given_region, logged
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
-from klip.shapes import Context, Shape
+from klip.shapes import Context, Gate, Penalty, Shape
 from klip.shapes.backend import native_exp
-from klip.tokens import Level, Reducer, token_context, token_loss
+from klip.tokens import Level, Reducer, TokenRegion, token_context, token_loss
 from klip.tokens.region import named
 
 TRAINER = "Tinker"
@@ -38,6 +38,8 @@ def loss(
     shape: str | Shape = "clip(eps=0.2)",
     *,
     level: str | Level = "token",
+    gates: Sequence[str | Gate] = (),
+    penalties: Sequence[str | Penalty] = (),
     reducer: str | Reducer = "denominator(1)",
     nonfinite: str = "raise",
 ) -> LossFunction:
@@ -51,6 +53,8 @@ def loss(
     Args:
         shape: a shape or its spelling
         level: a level or its spelling
+        gates: gates or their spellings
+        penalties: penalties or their spellings
         reducer: a reducer or its spelling; by default the sum over tokens, as in Tinker's losses
         nonfinite: as in `klip.tokens.token_loss`
 
@@ -63,11 +67,12 @@ def loss(
     (-2.5, 1.0, 1.0)
 
     """
-    region = given_region(TRAINER, FROM_BATCH | FROM_DATA.keys(), shape, level)
+    fields = FROM_BATCH | FROM_DATA.keys()
+    region = given_region(TRAINER, fields, shape, level, gates, penalties)
     reducer = named(Reducer, reducer)
     brought = {name: key for name, key in FROM_DATA.items() if name in region.needs}
     keys = ["logprobs", "advantages", *brought.values()]
-    if _pulls_without_advantage(region.shape):
+    if region.penalties or _pulls_without_advantage(region.shape):
         keys.append("mask")
 
     @native_exp()
@@ -77,7 +82,7 @@ def loss(
         if not data:
             raise KlipError("there are no data to compute a loss of")
         rows = [
-            _row(f"data[{i}]", datum.loss_fn_inputs, now, keys, region.shape)
+            _row(f"data[{i}]", datum.loss_fn_inputs, now, keys, region)
             for i, (datum, now) in enumerate(zip(data, logprobs, strict=True))
         ]
         new = pad_sequence(list(logprobs), batch_first=True)
@@ -94,6 +99,8 @@ def loss(
             token_context(new, old, reference_log_prob=reference, **fields),
             level=region.level,
             reducer=reducer,
+            gates=region.gates,
+            penalties=region.penalties,
             nonfinite=nonfinite,
         )
         assert diagnostics is not None
@@ -105,13 +112,13 @@ def loss(
 
 
 def _row(
-    where: str, inputs: Mapping[str, Any], now: Tensor, keys: Sequence[str], shape: Shape
+    where: str, inputs: Mapping[str, Any], now: Tensor, keys: Sequence[str], region: TokenRegion
 ) -> dict[str, Tensor]:
     """The inputs `keys` of one datum, `[T]` each; without a mask, it is where A is not 0."""
     row = {}
     for key in dict.fromkeys([*keys, *({"mask"} & inputs.keys())]):
         if key not in inputs:
-            raise KlipError(f"{where}.loss_fn_inputs has no {key!r}: {_why(key, shape)}")
+            raise KlipError(f"{where}.loss_fn_inputs has no {key!r}: {_why(key, region)}")
         row[key] = inputs[key].to_torch().to(now.device)
         if now.ndim != 1 or row[key].shape != now.shape:
             raise KlipError(
@@ -121,18 +128,20 @@ def _row(
     return row | {"mask": row.get("mask", row["advantages"]) != 0}
 
 
-def _why(key: str, shape: Shape) -> str:
+def _why(key: str, region: TokenRegion) -> str:
     match key:
         case "logprobs":
             return "without the sampler's log-probs there is no ratio"
         case "advantages":
             return "give one number per token, 0 where nothing was sampled"
         case "mask":
+            pulls = (*region.penalties, region.shape)[0]
             return (
-                f"{shape} pulls on tokens without an advantage too, so give 1 where a token was "
+                f"{pulls} pulls on tokens without an advantage too, so give 1 where a token was "
                 "sampled and 0 elsewhere"
             )
-    return f"{shape} needs it"
+    field = next(name for name, brought in FROM_DATA.items() if brought == key)
+    return f"{next(part for part in region.parts if field in part.needs)} needs it"
 
 
 def _padded(rows: Sequence[Mapping[str, Tensor]], key: str) -> Tensor:

@@ -6,6 +6,10 @@
 verl imports this module in each of its processes, as an entry point of the group `verl.plugins`.
 Its configuration of losses is closed, so the shape comes from `KLIP_SHAPE` or, with a level, from
 the TOML file that `KLIP_CONFIG` names. `klip doctor verl` says whether all of this is in place.
+
+verl takes the mean over microbatches of whatever a loss reports, also of a maximum. So this module
+lets verl's `Metric.from_dict` keep a value that is a `Metric` already, with an aggregation of its
+own, which verl itself would refuse.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_policy_loss
+from verl.utils.metric import Metric
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
 from klip.adapters.common import TrainersWeight, defaults, logged, short_log
@@ -27,6 +32,7 @@ from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
 from klip.shapes import LOG_RATIO_LIMIT, Parameter, numbers, parameter
 from klip.shapes.backend import native_exp
+from klip.theory.diagnostics import EMPTY, EXTREMES
 from klip.tokens import Diagnostics, Reducer, token_loss
 
 
@@ -48,14 +54,14 @@ def policy_loss(
     if config is None:
         raise KlipError("verl's loss is called without its config: pass config=ActorConfig(...)")
     check_config(config, chosen)
-    gates = []
+    gates = list(chosen.gates)
     if rollout_is_weights is not None:
         if rollout_is_weights.shape != log_prob.shape:
             raise KlipError(
                 f"rollout_is_weights {list(rollout_is_weights.shape)} must be [B, T] like "
                 f"log_prob {list(log_prob.shape)}"
             )
-        gates = [TrainersWeight(rollout_is_weights)]
+        gates.append(TrainersWeight(rollout_is_weights))
     dtype = torch.float64 if log_prob.dtype == torch.float64 else torch.float32
     weight = token_weight(response_mask, loss_agg_mode, config.global_batch_info, dtype)
     loss, diagnostics = token_loss(
@@ -67,6 +73,7 @@ def policy_loss(
         level=chosen.level,
         reducer=Aggregated(weight),
         gates=gates,
+        penalties=chosen.penalties,
         nonfinite=chosen.nonfinite,
     )
     assert diagnostics is not None
@@ -76,11 +83,45 @@ def policy_loss(
     if chosen.diagnostics:
         own = diagnostics.metrics()
         names = (*short_log(diagnostics.mark), "inert")  # in every call: verl gathers by name
-        row |= logged({name: own.get(name, 0.0) for name in names})
+        own = {name: own.get(name, 0.0) for name in names}
+        row |= logged(pooled_by_verl(own, float(diagnostics.active.sum()), config))
     return loss, row
 
 
 register_policy_loss("klip")(policy_loss)
+
+
+def pooled_by_verl(row: Mapping[str, float], tokens: float, config: ActorConfig) -> dict[str, Any]:
+    """The metrics of a microbatch of so many tokens, so that verl makes those of a minibatch of it.
+
+    Extremes stay extremes. Of all else verl adds up the microbatch's part, by its share of the
+    minibatch's tokens over all machines. Without verl's trainer, which says how large the minibatch
+    is, the numbers come back as they are.
+    """
+    whole = config.global_batch_info.get("batch_num_tokens")
+    if not whole:
+        return dict(row)
+    share = tokens * config.global_batch_info.get("dp_size", 1) / whole
+    return {
+        name: Metric(EXTREMES[name], value if tokens else EMPTY[name])
+        if name in EXTREMES
+        else Metric("sum", share * value)
+        for name, value in row.items()
+    }
+
+
+def _keep_own_aggregation() -> None:
+    made = Metric.from_dict
+
+    def from_dict(data: Mapping[str, Any], aggregation: Any) -> dict[str, Metric]:
+        kept = {name: value for name, value in data.items() if isinstance(value, Metric)}
+        rest = {name: value for name, value in data.items() if name not in kept}
+        return {**made(rest, aggregation), **kept}
+
+    Metric.from_dict = staticmethod(from_dict)
+
+
+_keep_own_aggregation()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""What the environment says about verl's loss `klip`: a shape, and the level of its ratio.
+"""What the environment says about verl's loss `klip`: a shape, its level, gates and penalties.
 
 The module needs PyTorch but not verl: `klip doctor verl` uses it where verl is missing or broken.
 """
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klip.adapters.common import given_shape
+from klip.adapters.common import given_region, given_shape
 from klip.errors import KlipError
-from klip.shapes import Shape
-from klip.tokens import Level, Token
-from klip.tokens.region import named
+from klip.shapes import Gate, Penalty, Shape
+from klip.tokens import Level, Token, TokenRegion
 
+TRAINER = "verl"
 FIELDS = ("length", "mask", "old_log_prob", "position", "sequence")
 """The context fields that a registered loss has, all from log-probs and mask."""
 
@@ -43,13 +43,24 @@ class Settings:
     """what to do about tokens whose numbers are not finite: raise or drop"""
     diagnostics: bool = True
     """whether `klip/...` is logged"""
+    gates: tuple[Gate, ...] = ()
+    """or their spellings: opsm(delta=0.5)"""
+    penalties: tuple[Penalty, ...] = ()
+    """or their spellings: kl-k3(b=0.1)"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "level", named(Level, self.level))
+        region = given_region(TRAINER, FIELDS, self.shape, self.level, self.gates, self.penalties)
+        for name in ("shape", "level", "gates", "penalties"):
+            object.__setattr__(self, name, getattr(region, name))
         if self.nonfinite not in ("raise", "drop"):
             raise KlipError(f"nonfinite={self.nonfinite!r} must be 'raise' or 'drop'")
         if not isinstance(self.diagnostics, bool):
             raise KlipError(f"diagnostics={self.diagnostics!r} must be true or false")
+
+    @property
+    def region(self) -> TokenRegion:
+        """All that decides the multiplier of a token."""
+        return TokenRegion(self.shape, self.level, self.gates, self.penalties)
 
 
 def settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -77,7 +88,10 @@ def _settings(spelling: str, path: str) -> Settings:
     if len(set(shapes.values())) > 1:
         both = " and ".join(f"{where} says {shape}" for where, shape in shapes.items())
         raise KlipError(f"{both}: unset one of the two")
-    return Settings(next(iter(shapes.values())), **file)
+    try:
+        return Settings(next(iter(shapes.values())), **file)
+    except KlipError as error:
+        raise _hinted(f"KLIP_CONFIG={path}", error) from None
 
 
 def _file(path: str) -> dict[str, Any]:
@@ -106,7 +120,12 @@ def _shape(text: Any, where: str) -> Shape:
     if not isinstance(text, str):
         raise KlipError(f'{where}: shape = {text!r} must be text, such as "clip(eps=0.2)"')
     try:
-        return given_shape(text, "verl", FIELDS)
+        return given_shape(text, TRAINER, FIELDS)
     except KlipError as error:
-        hints = [hint for field, hint in WAYS_OUT.items() if f"needs {field} " in str(error)]
-        raise KlipError("; ".join([f"{where}: {error}", *hints])) from None
+        raise _hinted(where, error) from None
+
+
+def _hinted(where: str, error: KlipError) -> KlipError:
+    """The error with the place of its cause, and with what verl has instead."""
+    hints = [hint for field, hint in WAYS_OUT.items() if f"needs {field} " in str(error)]
+    return KlipError("; ".join([f"{where}: {error}", *hints]))

@@ -15,6 +15,7 @@ from torch import Tensor
 from klip.adapters.prime_rl import IPO, loss
 from klip.errors import KlipError
 from klip.shapes import Context, parse
+from klip.tokens import token_context, token_multiplier
 
 DEFAULT = "klip.adapters.prime_rl:IPO(eps=0.3)"
 
@@ -226,3 +227,32 @@ def test_log_probs_of_the_trainer_in_their_place_are_warned_of():
     x.inference_logprobs = x.trainer_logprobs.detach()
     with pytest.warns(UserWarning, match="every shape is inert there"):
         assert loss(x).metrics["klip/inert"] == 1
+
+
+def test_gates_and_penalties_are_those_of_token_loss():
+    words = {"gates": ["opsm(delta=0.05)"], "penalties": ["reference-kl(b=0.3)"]}
+    for inputs in sequences(5):
+        out = loss(inputs, shape="clip", level="sequence-mean", **words)
+        (found,) = torch.autograd.grad(out.loss, inputs.trainer_logprobs)
+        new, old, mask = inputs.trainer_logprobs, inputs.inference_logprobs, inputs.loss_mask
+        m = token_multiplier(
+            new[None], old[None], inputs.advantages[None], mask[None], "clip",
+            token_context(new[None], old[None], reference_log_prob=inputs.ref_logprobs[None]),
+            level="sequence-mean", **words,
+        )  # fmt: skip
+        assert torch.allclose(found, -m[0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"gates": "opsm"}, "gates='opsm' must be a list of gates"),
+        ({"gates": ["opsn"]}, "no gate is called 'opsn'"),
+        ({"gates": ["truncate"]}, "needs behaviour_log_ratio"),
+        ({"penalties": ["clip"]}, "'clip' is not a penalty"),
+    ],
+)
+def test_gates_and_penalties_that_are_not(given, said):
+    (inputs,) = sequences(0, count=1)
+    with pytest.raises(KlipError, match=said):
+        loss(inputs, **given)

@@ -15,7 +15,7 @@ import torch
 
 from klip.adapters.tinker import loss
 from klip.errors import KlipError
-from klip.tokens import MeanOfMeans, SequenceMean
+from klip.tokens import MeanOfMeans, SequenceMean, token_multiplier
 
 VOCABULARY = 7
 
@@ -238,6 +238,30 @@ def test_levels_and_reducers(client):
         w = log_w.exp()
         total = total - torch.minimum(w * a, w.clamp(0.9, 1.1) * a) / len(rows)
     torch.testing.assert_close(found, client.server.gradient(total), rtol=1e-5, atol=1e-7)
+
+
+def test_gates_and_penalties_are_those_of_token_loss(client):
+    words = {"gates": ["opsm(delta=0.05)"], "penalties": ["kl-k3(b=0.3)"]}
+    data, rows = batch(client, reach=1.0)
+    got, _ = client.run(data, loss("clip", level="sequence-mean", **words))
+    total = 0.0
+    for row in rows:
+        now = client.server.logprobs(row.tokens, row.targets)
+        m = token_multiplier(
+            now[None], row.logprobs[None], row.advantages[None], row.mask[None], "clip",
+            level="sequence-mean", **words,
+        )  # fmt: skip
+        total = total - (m[0] * now).sum()
+    wanted = client.server.gradient(total)
+    assert torch.allclose(got, wanted, rtol=1e-4, atol=1e-6)
+    plain, _ = client.run(data, loss("clip", level="sequence-mean"))
+    assert not torch.allclose(plain, wanted, rtol=1e-2)
+
+
+def test_a_penalty_needs_a_mask(client):
+    bare, _ = batch(client, masked=False)
+    with pytest.raises(KlipError, match=r"no 'mask': kl-k3\(b=0.3\) pulls on tokens without"):
+        client.run(bare, loss("clip", penalties=["kl-k3(b=0.3)"]))
 
 
 def test_what_a_datum_brings_reaches_the_shape(client):

@@ -5,7 +5,7 @@ import pytest
 from klip.adapters.verl_settings import Settings, settings
 from klip.errors import KlipError
 from klip.shapes import Clip
-from klip.tokens import GeometricMean, Level, SequenceMean, SequenceSum, Token
+from klip.tokens import OPSM, GeometricMean, Level, SequenceMean, SequenceSum, Token, TokenRegion
 from klip.tokens.region import named
 
 
@@ -30,6 +30,13 @@ def test_a_file(written):
         'shape = "clip"\nlevel = "sequence-mean"\nnonfinite = "drop"\ndiagnostics = false'
     )
     assert settings(said) == Settings(Clip(), "sequence-mean", "drop", diagnostics=False)
+
+
+def test_gates_and_penalties_are_spelled_as_everywhere(written):
+    said = written('shape = "clip"\ngates = ["opsm(delta=0.1)"]\npenalties = ["kl-k3(b=0.1)"]')
+    read = TokenRegion.read("clip", gates=["opsm(delta=0.1)"], penalties=["kl-k3(b=0.1)"])
+    assert settings(said).region == read
+    assert settings(said).region.gates == (OPSM(delta=0.1),)
 
 
 def test_both_and_the_same(written):
@@ -92,6 +99,11 @@ def test_nothing():
         ('shape = "clip"\nnonfinite = "zero"', "'zero'"),
         ('shape = "clip"\ndiagnostics = 1', "true or false"),
         ('shape = "clip"\neps = 0.2', "sets eps, which is not known"),
+        ('shape = "clip"\ngates = "opsm"', "gates='opsm' must be a list"),
+        ('shape = "clip"\ngates = ["opsn"]', r"toml: no gate is called 'opsn'"),
+        ('shape = "clip"\ngates = ["truncate"]', "behaviour_log_ratio.*rollout_is=token"),
+        ('shape = "clip"\npenalties = ["reference-kl"]', "needs reference_log_ratio.*use_kl_loss"),
+        ('shape = "clip"\npenalties = [3]', "penalty=3 must be a penalty"),
     ],
 )
 def test_files_that_are_wrong(written, text, message):

@@ -129,6 +129,7 @@ def close(got, wanted):
 
 def test_what_a_tool_said_does_not_count(pair):
     stock, ours = pair
+    ours._klip.windows.clear()
     inputs = batch(stock)
     tool = torch.ones_like(inputs["completion_mask"])
     tool[:, 2:5] = 0
@@ -163,6 +164,7 @@ def test_trls_correction_for_vllm_weighs_the_multiplier(pair, per, monkeypatch):
 
 def test_without_old_log_probs_every_ratio_is_one(pair):
     stock, ours = pair
+    ours._klip.windows.clear()
     inputs = batch(stock)
     del inputs["old_per_token_logps"]
     assert close(gradient(ours, inputs), gradient(stock, inputs))
@@ -181,6 +183,7 @@ def test_accumulated_gradients_are_scaled_by_trl(pair, monkeypatch):
 
 def test_kill_by_side_is_trls_clip_ratio(pair):
     stock, ours = pair
+    ours._klip.windows.clear()
     inputs = batch(stock)
     gradient(stock, inputs), gradient(ours, inputs)
     its, own = stock._metrics["train"], window(ours)

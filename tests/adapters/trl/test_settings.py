@@ -6,9 +6,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from klip.adapters.trl import KlipGRPOTrainer
 from klip.adapters.trl_settings import LOSS_TYPES
+from klip.adapters.verl_settings import Settings
 from klip.errors import KlipError
 from klip.shapes import Clip, KLk3, Truncate
-from klip.tokens import OPSM, ReferenceKL
+from klip.tokens import OPSM, ReferenceKL, TokenRegion
 from tests.adapters.trl.world import trainer
 
 VLLM = {"use_vllm": True}
@@ -105,3 +106,16 @@ def test_an_older_trl_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(trl, "__version__", "1.15.2")
     with pytest.raises(KlipError, match=r"TRL 1.15.2 is too old .* install trl>=1.16"):
         trainer(tmp_path, KlipGRPOTrainer, ours=PLAIN)
+
+
+def test_levels_gates_and_penalties_are_spelled_as_in_the_other_trainers(tmp_path):
+    """The words of `klip.tokens`, which verl's file, Tinker and prime-rl take too."""
+    words = {
+        "shape": "clip(low=0.2, high=0.28)",
+        "level": "geometric-mean(low=0.3, high=0.4)",
+        "gates": ["opsm(delta=0.1)"],
+        "penalties": ["kl-k3(b=0.1)"],
+    }
+    made = trainer(tmp_path, KlipGRPOTrainer, ours=words)
+    assert made._klip.region == TokenRegion.read(**words)
+    assert Settings(**words).region == TokenRegion.read(**words)

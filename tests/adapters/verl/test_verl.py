@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from verl.utils.metric import AggregationType, Metric, reduce_metrics
+from verl.utils.py_functional import append_to_dict
 
 from klip.adapters.common import short_log
 from klip.adapters.verl import plain_loss, token_weight
@@ -209,6 +211,88 @@ def test_metrics_have_the_same_names_in_every_call(configure):
     assert (loss.item(), bool(gradient.any())) == (0.0, False)
     assert metrics.keys() == usual | own
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
+
+
+def parts(batch, sizes):
+    """The rows of a batch in parts of these sizes."""
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [
+        {key: None if x is None else x[start : start + size].detach() for key, x in batch.items()}
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def test_verl_makes_metrics_of_the_minibatch(configure):
+    """By verl's own functions: two machines with three microbatches each, and two minibatches."""
+    configure("dual-clip")
+    steps, wanted = {}, []
+    for seed in (3, 4):
+        batch = draw(seed=seed, rows=24, spread=0.1 * seed)
+        info = {"batch_num_tokens": int(batch["response_mask"].sum()), "dp_size": 2}
+        machines = []
+        for own in parts(batch, (13, 11)):
+            seen = {}
+            for micro in parts(own, (2, 6, len(own["log_prob"]) - 8)):
+                micro["log_prob"].requires_grad_(True)
+                row = call("klip", micro, config=actor(info=info))[2]
+                append_to_dict(seen, Metric.from_dict(row, AggregationType.MEAN))
+            machines.append(seen)
+        minibatch = {
+            name: Metric.aggregate_dp([seen[name] for seen in machines]) for name in machines[0]
+        }
+        wanted.append(call("klip", batch)[2])
+        for name in ("inside", "kill", "pass", "k3", "ratio_mean", "ratio_max", "ratio_min"):
+            found = minibatch[f"klip/{name}"]
+            assert found == pytest.approx(wanted[-1][f"klip/{name}"], rel=1e-5), name
+        append_to_dict(steps, minibatch)
+    found = reduce_metrics(steps)
+    assert found["klip/ratio_max"] == max(row["klip/ratio_max"] for row in wanted)
+    assert found["klip/ratio_min"] == min(row["klip/ratio_min"] for row in wanted)
+
+
+def test_an_empty_microbatch_spoils_no_extreme(configure):
+    configure("dual-clip")
+    batch = draw(seed=5)
+    info = {"batch_num_tokens": int(batch["response_mask"].sum()), "dp_size": 1}
+    seen = {}
+    for mask in (batch["response_mask"], torch.zeros_like(batch["response_mask"])):
+        row = call("klip", batch | {"response_mask": mask}, config=actor(info=info))[2]
+        append_to_dict(seen, Metric.from_dict(row, AggregationType.MEAN))
+    alone = call("klip", batch)[2]
+    for name in ("klip/ratio_min", "klip/ratio_max", "klip/ratio_mean", "klip/kill"):
+        assert seen[name].aggregate() == pytest.approx(alone[name], rel=1e-5)
+
+
+def test_other_metrics_are_verls_as_before():
+    made = Metric.from_dict({"a": 1.0, "b": torch.tensor(2.0)}, AggregationType.MEAN)
+    assert [metric.aggregation for metric in made.values()] == [AggregationType.MEAN] * 2
+    assert [metric.values for metric in made.values()] == [[1.0], [2.0]]
+
+
+def test_gates_and_penalties_are_those_of_token_loss(configure):
+    gates, penalties = ["opsm(delta=0.01)"], ["kl-k3(b=0.1)"]
+    configure("clip", gates=gates, penalties=penalties)
+    batch = draw(seed=6, weights=True)
+    _, found, _ = call("klip", batch)
+    weighed = token_multiplier(
+        *(batch[key] for key in ("log_prob", "old_log_prob", "advantages", "response_mask")),
+        "clip", gates=gates,
+    ) * batch["rollout_is_weights"]  # fmt: skip
+    m = weighed + token_multiplier(
+        batch["log_prob"], batch["old_log_prob"], torch.zeros(12), batch["response_mask"],
+        "is", penalties=penalties,
+    )  # fmt: skip
+    tokens = batch["response_mask"].sum()
+    assert torch.allclose(found, torch.where(batch["response_mask"], -m / tokens, 0.0), atol=1e-7)
+    assert not torch.allclose(found, call_plain(batch), atol=1e-4)
+
+
+def call_plain(batch):
+    """The gradient of a plain clip."""
+    m = token_multiplier(
+        *(batch[key] for key in ("log_prob", "old_log_prob", "advantages", "response_mask")), "clip"
+    )
+    return torch.where(batch["response_mask"], -m / batch["response_mask"].sum(), 0.0)
 
 
 def test_diagnostics_can_be_off(configure):
