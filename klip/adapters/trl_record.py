@@ -10,13 +10,15 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from klip.errors import KlipError
-from klip.shapes.names import digest_of_code
+from klip.shapes.names import digest_of_code, spelled
+from klip.shapes.value import Value
 from klip.tokens import TokenRegion
 
 FILE = "klip.json"
@@ -25,24 +27,28 @@ FILE = "klip.json"
 PREFIX = "klip_"
 """What the names of the record begin with among TRL's own settings."""
 
+_OURS = re.compile(r"\bklip(\.\w+)+:")
+"""The place of a class of Klip's own in a spelling."""
+
 Record = Mapping[str, Any]
 """Spellings by name: shape, level, gates, penalties, answer_marker and code."""
 
 
 def record_of(region: TokenRegion, answer_marker: str | None = None) -> dict[str, Any]:
-    """The record of a region; `code` is a digest of the file of a shape that is the user's own.
+    """The record of a region; `code` is a digest of what the user's own code in it means.
 
     >>> from klip.shapes import Clip
     >>> record_of(TokenRegion(Clip()))["shape"]
     'clip(eps=0.2)'
     """
+    shape, *others = (_spelled(part) for part in region.parts)
     return {
-        "shape": str(region.shape),
-        "level": str(region.level),
-        "gates": [str(gate) for gate in region.gates],
-        "penalties": [str(penalty) for penalty in region.penalties],
+        "shape": shape,
+        "level": _spelled(region.level),
+        "gates": others[: len(region.gates)],
+        "penalties": others[len(region.gates) :],
         "answer_marker": answer_marker,
-        "code": _code(str(region.shape)),
+        "code": digest_of_code(_OURS.sub("", " ".join([shape, *others]))),
     }
 
 
@@ -143,7 +149,7 @@ def _same(theirs: Record, ours: Record) -> bool:
 def _region(record: Record) -> TokenRegion | None:
     """The region of a record; None if it has somebody's code, which is not executed."""
     parts = [record[name] for name in ("shape", "level", "gates", "penalties")]
-    if ":" in repr(parts):
+    if ":" in _OURS.sub("", repr(parts)):
         return None
     try:
         return TokenRegion.read(*parts)
@@ -155,8 +161,9 @@ def _said(names: list[str], record: Record) -> str:
     return ", ".join(f"{name}={record.get(name)!r}" for name in names)
 
 
-def _code(spelling: str) -> str:
+def _spelled(value: Value) -> str:
+    """A spelling that has the place of a user's class, if the class has one."""
     try:
-        return digest_of_code(spelling)
-    except ImportError:
-        return ""
+        return spelled(value)
+    except KlipError:  # it is defined in a notebook, or in the script itself
+        return str(value)

@@ -172,6 +172,11 @@ def test_equal_regions_are_equal_in_other_words(tmp_path):
         check_resumed(tmp_path, record(shape="clip(eps=0.3)"))
 
 
+def test_klips_own_classes_may_have_their_place(tmp_path):
+    write(tmp_path, record(shape="klip.adapters.prime_rl:IPO(eps=0.3)"))
+    check_resumed(tmp_path, record(shape="klip.adapters.prime_rl:IPO(eps=0.3, cap=10000)"))
+
+
 def test_no_code_of_a_checkpoint_runs(tmp_path):
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from klip.adapters import doctor
+from klip.tokens import OPSM
 
 ROOT = Path(__file__).parents[3]
 
@@ -112,9 +113,8 @@ class TestDoctor:
         configure("clip", gates=["opsm(delta=0.01)"], penalties=["kl-k3(b=0.1)"])
         found = {check.name: check for check in doctor.look()}
         assert found["trial"].ok, found["trial"].says
-        assert "clip(eps=0.2) with opsm(delta=0.01, anchor=old) with kl-k3(b=0.1) at the" in (
-            found["shape"].says
-        )
+        gate = str(OPSM(delta=0.01))
+        assert f"clip(eps=0.2) with {gate} with kl-k3(b=0.1) at the" in found["shape"].says
 
     def test_a_loss_whose_gradient_is_not_m(self, monkeypatch):
         from klip.adapters import verl
