@@ -38,8 +38,9 @@ OPTIONS_APART = {
 }
 """Options of any command that its function need not have."""
 
-SAID_ONLY = {("run", "dry_run")}
-"""(command, option) that only changes what is printed: `klip.engine.finish.estimate` says it."""
+SAID_ONLY = {("run", "dry_run"), ("probe", "profile")}
+"""(command, option) that only changes what is printed: `klip.engine.finish.estimate` and
+`Probe.profile` say it."""
 
 
 def python(code):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from klip.errors import KlipError
-from klip.theory.probe import Probe, describe, load_loss
+from klip.theory.arguments import describe
+from klip.theory.probe import Probe, load_loss
 from klip.theory.probe import probe as ask
 
 Loss = Callable[..., Any]
@@ -30,7 +32,7 @@ def probe(
     """
     name = loss if isinstance(loss, str) else describe(loss)
     function = load_loss(loss) if isinstance(loss, str) else loss
-    probed = ask(configured(function, settings))
+    probed = dataclasses.replace(ask(configured(function, settings)), name=name)
     if output is not None:
         from klip.draw.show import probe_picture, save
 

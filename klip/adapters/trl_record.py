@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from klip.errors import KlipError
-from klip.shapes.names import digest_of_code, spelled
+from klip.shapes.code import digest_of_code
+from klip.shapes.names import spelled
 from klip.shapes.value import Value
 from klip.tokens import TokenRegion
 

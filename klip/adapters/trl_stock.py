@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(new_log_probs, old_log_probs, advantages, mask) -> the loss, `[]`."""
+Loss = Callable[..., Tensor]
+"""(new_log_probs, old_log_probs, advantages, mask[, reference_log_probs]) -> the loss, `[]`."""
 
 
 def loss_of_trainer(**settings: Any) -> Loss:
@@ -18,14 +18,19 @@ def loss_of_trainer(**settings: Any) -> Loss:
 
     A stock GRPOTrainer is built once, around a tiny model that is never called: its `_compute_loss`
     gets the log-probs `[B, T]` in their own dtype, with their gradient. `advantages` are `[B]` or
-    `[B, T]`, but `[B]` if the ratio is a sequence's; `mask` is 1 where a token counts. Nothing is
-    scaled for gradient accumulation. TRL seeds the global random generators with every trainer.
+    `[B, T]`, but `[B]` if the ratio is a sequence's; `mask` is 1 where a token counts. With a `beta`
+    other than 0 the loss takes `reference_log_probs` `[B, T]` too. Nothing is scaled for gradient
+    accumulation. TRL seeds the global random generators with every trainer.
     """
     trainer = _stock_trainer(settings)
     by_sequence = settings.get("importance_sampling_level") == "sequence"
 
-    def loss(
-        new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
+    def held_to_reference(
+        new_log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        reference_log_probs: Tensor | None,
     ) -> Tensor:
         if by_sequence and advantages.ndim != 1:
             raise ValueError("TRL's sequence-level ratio takes one advantage per sequence, [B]")
@@ -40,13 +45,19 @@ def loss_of_trainer(**settings: Any) -> Loss:
             "completion_mask": counts,
             "advantages": advantages,
             "old_per_token_logps": old_log_probs,
+            "ref_per_token_logps": reference_log_probs,
             "num_items_in_batch": counts.sum(),
         }
         value: Tensor = trainer._compute_loss(trainer.model, batch)
         trainer._metrics["eval"].clear()
         return value
 
-    return loss
+    def loss(
+        new_log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
+    ) -> Tensor:
+        return held_to_reference(new_log_probs, old_log_probs, advantages, mask, None)
+
+    return held_to_reference if trainer.beta else loss
 
 
 def _stock_trainer(settings: dict[str, Any]) -> Any:
@@ -70,10 +81,11 @@ def _stock_trainer(settings: dict[str, Any]) -> Any:
         trainer = GRPOTrainer(
             LlamaForCausalLM(tiny),
             _no_reward,
-            GRPOConfig(**{"output_dir": folder, **usual, **settings}),
+            GRPOConfig(**{"output_dir": folder, **usual, **settings, "beta": 0.0}),
             train_dataset=Dataset.from_dict({"prompt": ["a"]}),
             processing_class=tokenizer,
         )
+    trainer.beta = float(settings.get("beta", 0.0))  # not above: it would load a reference model
     trainer.model.eval()
     return trainer
 

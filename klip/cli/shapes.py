@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,10 @@ Given = Annotated[
     tuple[str, ...],
     tyro.conf.arg(metavar="FIELD=NUMBER...", help="context to assume, such as age=4"),
 ]
+
+
+MOST = 6
+"""How many jumps or sign changes a table lists."""
 
 
 def shapes(as_json: Json = False) -> None:
@@ -90,8 +95,9 @@ def probe(
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...")] = (),
     as_json: Json = False,
     output: Output = None,
-) -> None:
-    """Find which trust region a loss function implements, from its gradients alone.
+    profile: bool = False,
+) -> int:
+    """Find which trust region a loss implements, by its gradients; exits with 1 if it looks wrong.
 
     Args:
         loss: file.py:function or package.module:function; TRL's as trl:GRPOTrainer, verl's as
@@ -99,27 +105,30 @@ def probe(
         settings: keyword arguments of the loss, or settings of TRL's GRPOConfig and verl's actor
         as_json: print one JSON object
         output: file to draw the multiplier to: png, svg or pdf
+        profile: print its own profile too
 
     """
     from klip.adapters.stock import probe
 
     probed = probe(loss, settings, output)
     if as_json:
-        return print_json(probed.as_dict())
+        print_json(probed.as_dict())
+        return 0 if probed.ok else 1
     out = console()
-    match, where = probed.match, probed.match.where
-    kind = "is" if match.exact else "is none of the catalogue; the nearest is"
-    out.print(f"{loss} ({probed.framework}, {probed.reduction}) {kind} [bold]{match.shape}[/]")
-    out.print(f"largest difference {match.max_difference:.3g} at w={where[0]:.4g}, A={where[1]:g}")
-    if match.equivalents:
-        out.print(f"the same function as {', '.join(match.equivalents)}")
-    out.print(_properties("its own profile", probed.profile.as_dict()))
+    say = functools.partial(out.print, soft_wrap=True, highlight=False)  # a line is a line
+    say(f"[bold]{escape(probed.headline)}[/]")
     for finding in probed.findings:
-        colour = "dim" if finding.by_design else "bold red"
-        out.print(f"[{colour}]{finding.code}[/]: {escape(finding.message)}")
-    out.print("" if probed.findings else "nothing looks wrong")
+        if not finding.by_design:
+            say(f"[bold red]{finding.code}[/]: {escape(finding.message)}")
+    if probed.ok:
+        say("nothing looks wrong")
+    if probed.caveats:
+        say(f"[dim]caveats: {escape('; '.join(probed.caveats))}[/]")
+    if profile:
+        out.print(_properties("its own profile", probed.profile.as_dict()))
     if output is not None:
         print(f"wrote {output}")
+    return 0 if probed.ok else 1
 
 
 def verify(as_json: Json = False, samples: int = 1 << 20, seed: int = 0) -> int:
@@ -214,5 +223,7 @@ def _plain(value: Any) -> str:
         case dict():
             return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
         case list() | tuple():
-            return "; ".join(_plain(v) for v in value) or "none"
+            shown = "; ".join(_plain(v) for v in value[:MOST]) or "none"
+            more = len(value) - MOST
+            return f"{shown}; and {more} more" if more > 0 else shown
     return str(value)

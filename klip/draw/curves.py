@@ -15,7 +15,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from klip.shapes import NO_CONTEXT, Context, Shape
-from klip.theory.views import reference_context
+from klip.theory.views import raised_by, reference_context
 
 Floats = npt.NDArray[np.float64]
 View = Literal["multiplier", "beta", "effective_advantage", "objective"]
@@ -112,8 +112,9 @@ def values(
         np.asarray(w, dtype=float), np.asarray(advantage, dtype=float)
     )
     context = context_of(shape, ratios, advantages, overrides or {})
-    view_values = getattr(shape, view)(np.log(ratios), advantages, context)
-    return np.broadcast_to(np.asarray(view_values, dtype=float), ratios.shape)
+    with raised_by(shape):
+        view_values = getattr(shape, view)(np.log(ratios), advantages, context)
+        return np.broadcast_to(np.asarray(view_values, dtype=float), ratios.shape)
 
 
 def along_ratio(

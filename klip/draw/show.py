@@ -37,6 +37,7 @@ from klip.draw.style import (
 )
 from klip.errors import KlipError
 from klip.shapes import ImportanceSampling, Region, Shape, parse
+from klip.theory.views import raised_by
 
 __all__ = ["probe_picture", "save", "show"]
 
@@ -248,7 +249,8 @@ def _notes(shape: Shape, ratios: tuple[float, float], assumed: Mapping[str, floa
             number = float(np.exp(fact.flat[0]) if name == "old_log_prob" else fact.flat[0])
             facts.append(f"{label} {number:.3g}")
     lines = textwrap.wrap("at " + ", ".join(facts), 34) if facts else []
-    weight = shape.kl_weight(np.log(w), advantage, context)
+    with raised_by(shape):
+        weight = shape.kl_weight(np.log(w), advantage, context)
     if weight is not None:
         weights = np.broadcast_to(np.asarray(weight, dtype=float), w.shape)
         up_to = "up to " if np.ptp(weights) > 0 else ""
@@ -259,7 +261,8 @@ def _notes(shape: Shape, ratios: tuple[float, float], assumed: Mapping[str, floa
 def _band(shape: Shape, eps: float, assumed: Mapping[str, float]) -> tuple[float, float]:
     """The edges of the shape's own band; [1 - eps, 1 + eps] if it has none."""
     ones = np.ones(1)
-    edges = shape.band(context_of(shape, ones, ones, assumed), ones) or (1 - eps, 1 + eps)
+    with raised_by(shape):
+        edges = shape.band(context_of(shape, ones, ones, assumed), ones) or (1 - eps, 1 + eps)
     low, high = (float(np.ravel(np.asarray(edge))[0]) for edge in edges)
     return low, high
 

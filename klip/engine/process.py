@@ -59,7 +59,7 @@ def import_path() -> list[str]:
     """Where a process of ours imports from: where this one does, but for the working folder.
 
     That is left out unless PYTHONPATH names it; then only code that the user names is looked for
-    there (`klip.shapes.names.importable`). Klip's own folder is always among them.
+    there (`klip.shapes.code.importable`). Klip's own folder is always among them.
     """
     here = os.path.realpath(os.curdir)
     asked = {os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p}

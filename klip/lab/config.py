@@ -11,7 +11,7 @@ from klip.errors import KlipError
 from klip.lab.addition import completion_length, prompt_length
 from klip.runs import LONGEST_NAME, config_id
 from klip.shapes import parse
-from klip.shapes.names import digest_of_code
+from klip.shapes.code import digest_of_code
 
 
 @dataclass(frozen=True)

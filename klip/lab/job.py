@@ -30,7 +30,7 @@ from klip.engine.plan import check_keys
 from klip.errors import KlipError
 from klip.lab.config import TokenConfig, Warmup, check, check_warmup
 from klip.runs import Record
-from klip.shapes.names import digest_of_code
+from klip.shapes.code import digest_of_code
 
 if TYPE_CHECKING:
     from klip.engine.job import Group

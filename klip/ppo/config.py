@@ -15,7 +15,7 @@ from klip.ppo.arguments import arguments_in, spelled
 from klip.runs import LONGEST_NAME, config_id
 from klip.runs.checkpoint import HOW
 from klip.shapes import check_needs, parse
-from klip.shapes.names import digest_of_code
+from klip.shapes.code import digest_of_code
 
 OWN: Final[tuple[str, ...]] = ("task", "shape", "seed", "code", "task_code")
 """Fields of a config that are no settings: they are given by themselves, or follow from those."""

@@ -32,6 +32,7 @@ from klip.shapes.backend import (
     tanh,
     where,
 )
+from klip.shapes.code import load_module
 from klip.shapes.context import CONTEXT_FIELDS, NO_CONTEXT, Context, MissingContext
 from klip.shapes.controllers import (
     ESPO,
@@ -51,7 +52,7 @@ from klip.shapes.hard import (
     Reinforce,
     StrictClip,
 )
-from klip.shapes.names import NameUnknown, catalogue, load_module, parse
+from klip.shapes.names import NameUnknown, catalogue, parse
 from klip.shapes.penalties import (
     KL,
     SPMA,

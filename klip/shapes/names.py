@@ -8,16 +8,13 @@
     clip(eps=my_shapes.py:Cosine) + kl-k3    also as a part of another value
 
 `str` of a value is its full spelling, and `parse` reads it back. `spelled` does so for values whose
-class somebody imported, and `digest_of_code` tells whether the code that a spelling names changed.
+class somebody imported; `klip.shapes.code` imports what a spelling names.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-import hashlib
-import importlib
-import importlib.util
 import inspect
 import keyword
 import re
@@ -25,11 +22,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any, overload
 
 from klip.errors import KlipError
 from klip.shapes.algebra import BySign
+from klip.shapes.code import OWN, load_module
 from klip.shapes.region import Region
 from klip.shapes.shape import Shape
 from klip.shapes.value import V, Value
@@ -38,9 +35,6 @@ from klip.shapes.value import V, Value
 class NameUnknown(KlipError):
     """No shape has this name."""
 
-
-_OWN = re.compile(r"(?P<place>[^\s()*+=,:'\"]+):(?P<name>[A-Za-z_]\w*)")
-"""A user's class in a spelling: the file or module, and the class's name."""
 
 SHAPES = ("klip.shapes",)
 """The packages whose values `parse` knows by name alone."""
@@ -132,7 +126,7 @@ def parse_value(kind: type[V], text: str, rooms: tuple[str, ...] = SHAPES) -> V:
 
 def _evaluate(text: str, kind: type[Value], rooms: tuple[str, ...]) -> Any:
     names: dict[str, type[Value]] = {**catalogue(Value, rooms), BySign.name: BySign}
-    places = list(dict.fromkeys(match["place"] for match in _OWN.finditer(text)))
+    places = list(dict.fromkeys(match["place"] for match in OWN.finditer(text)))
     own = {place: _user_values(place) for place in places}
     for i, place in enumerate(places):  # a class of the same name may be in several
         names |= own[place] | {f"{name}_in_{i}": cls for name, cls in own[place].items()}
@@ -141,7 +135,7 @@ def _evaluate(text: str, kind: type[Value], rooms: tuple[str, ...]) -> Any:
         place, name = match["place"], match["name"]
         return f"{name}_in_{places.index(place)}" if name in own[place] else name
 
-    expression = _OWN.sub(alias, text.strip())
+    expression = OWN.sub(alias, text.strip())
     try:
         tree = ast.parse(_identifiers(expression), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -258,48 +252,6 @@ def _user_values(place: str) -> dict[str, type[Value]]:
     return classes
 
 
-def importable(folder: Path) -> None:
-    """Let Python import from a folder in which the user named code, after all other folders.
-
-    Klip imports nothing from the working folder otherwise; and no file there can take the place
-    of a library.
-    """
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-
-def load_module(place: str) -> ModuleType:
-    """The module at `place`, a path that ends in .py or a dotted name."""
-    try:
-        if not place.endswith(".py"):
-            importable(Path.cwd())
-            return importlib.import_module(place)
-        path = Path(place).resolve()
-        if not path.is_file():
-            raise KlipError(f"there is no file {place}; give a path to a .py file")
-        importable(path.parent)  # for what it imports from beside it
-        name = f"klip_user_{path.stem}_{abs(hash(path))}"
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module
-            try:
-                spec.loader.exec_module(module)
-            except BaseException:
-                del sys.modules[name]
-                raise
-        return sys.modules[name]
-    except KlipError:
-        raise
-    except Exception as error:
-        raise KlipError(
-            f"{place} does not import ({type(error).__name__}: {error}); "
-            f"make `python {place if place.endswith('.py') else '-m ' + place}` run first"
-        ) from error
-
-
 def spelled(value: Value) -> str:
     """The spelling by which any process finds a value's classes, those of users in their files.
 
@@ -333,50 +285,3 @@ def _place_of(cls: type[Value]) -> str:
     path = Path(file).resolve()
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def digest_of_code(shape: str) -> str:
-    """12 hex digits that stand for what the code means that a spelling names, or "".
-
-    Comments, docstrings and layout are no part of it; modules that lie beside a file and are
-    imported by it are.
-    """
-    paths = [_path_of(match["place"]) for match in _OWN.finditer(shape)]
-    meaning: dict[Path, str] = {}
-    for path in paths:
-        _add_meaning(path, meaning)
-    if not meaning:
-        return ""
-    text = "\n".join(meaning[path] for path in sorted(meaning, key=lambda path: path.name))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _path_of(place: str) -> Path:
-    if place.endswith(".py"):
-        return Path(place)
-    importable(Path.cwd())
-    spec = importlib.util.find_spec(place)
-    return Path((spec.origin if spec is not None else None) or place)
-
-
-def _add_meaning(path: Path, meaning: dict[Path, str]) -> None:
-    """The code of a file and of the modules beside it that it imports, without what says nothing."""
-    if path in meaning or not path.is_file():
-        return
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        meaning[path] = path.read_bytes().hex()
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = isinstance(node.body[0], ast.Expr) if node.body else False
-            if text and ast.get_docstring(node, clean=False) is not None:
-                node.body[0] = ast.Pass()
-    meaning[path] = ast.unparse(tree)
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        for name in names:
-            _add_meaning(path.with_name(f"{name.split('.')[0]}.py"), meaning)

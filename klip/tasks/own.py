@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from klip.errors import KlipError
-from klip.shapes.names import load_module
+from klip.shapes.code import load_module
 from klip.tasks.lanes import TaskError
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})

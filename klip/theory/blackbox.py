@@ -10,20 +10,28 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from klip.errors import KlipError
+from klip.theory.arguments import Arguments, arguments_of, describe
 from klip.theory.views import Floats
 
 FRAMEWORKS = ("torch", "jax")
 OLD = -5.0
 """The old log-probability at which a loss is called: new ones up to w = e^4 stay below 0."""
+
+NEAR_OLD = -1.0
+"""The one for a loss in half precision, which rounds small log-probabilities less."""
+
+HALF = {"bfloat16": 0.04, "float16": 0.005}
+"""The half precisions, and the relative error of a pull that is computed in them."""
 
 FLAT, GRID, SEQUENCES = "[N]", "[B, T]", "[B, T] with advantages [B]"
 
@@ -43,13 +51,12 @@ class BlackBox:
     function: Callable[..., Any]
     framework: str
     layout: str
-    order: tuple[str, ...]
-    """The positional arguments in order: "new", "old", "advantage" and perhaps "mask"."""
-    mask_name: str = ""
-    """The keyword of the mask, if it is passed by one."""
+    arguments: Arguments
     boolean_mask: bool = False
     compiled: bool = False
     """Whether JAX compiles the loss; it cannot compile one that indexes by its mask."""
+    half: str = ""
+    """The half precision in which the loss computes, "bfloat16" or "float16"; or empty."""
 
     @functools.cached_property
     def gradient(self) -> Callable[..., Any]:
@@ -74,13 +81,12 @@ class BlackBox:
     @property
     def masked(self) -> bool:
         """Whether the loss takes a mask."""
-        return "mask" in self.order or bool(self.mask_name)
+        return "mask" in self.arguments
 
-
-def describe(function: Callable[..., Any]) -> str:
-    """The name of the loss for messages."""
-    inner = function.func if isinstance(function, functools.partial) else function
-    return str(getattr(inner, "__name__", type(inner).__name__))
+    @property
+    def referenced(self) -> bool:
+        """Whether the loss takes the log-probabilities of a reference policy."""
+        return "reference" in self.arguments
 
 
 def openings(function: Any, framework: str) -> Iterator[BlackBox]:
@@ -92,37 +98,15 @@ def openings(function: Any, framework: str) -> Iterator[BlackBox]:
         )
     if framework not in (*FRAMEWORKS, "auto"):
         raise KlipError(f"framework={framework!r} is unknown; give torch, jax or auto")
-    order, mask_name = _arguments(function)
-    masked = "mask" in order or bool(mask_name)
-    for name in _frameworks(function) if framework == "auto" else (framework,):
-        if not importlib.util.find_spec(name):
-            raise KlipError(f"{name} is not installed: pip install {name}")
-        for layout in (GRID, SEQUENCES, FLAT) if masked else (FLAT, GRID, SEQUENCES):
-            for boolean in (False, True) if masked else (False,):
-                for compiled in (True, False) if name == "jax" else (False,):
-                    yield BlackBox(function, name, layout, order, mask_name, boolean, compiled)
-
-
-def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
-    """The order of the positional arguments, and the keyword of the mask, or ""."""
-    usual = ("new", "old", "advantage")
-    try:
-        signature = inspect.signature(getattr(function, "forward", function))
-    except (TypeError, ValueError):
-        return usual, ""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    places = [p for p in signature.parameters.values() if p.kind in kinds]
-    names = [p.name for p in places]
-    if len(names) >= 2 and "old" in names[0].lower() and "old" not in names[1].lower():
-        usual = ("old", "new", "advantage")
-    for name, p in signature.parameters.items():
-        if (name == "mask" or name.endswith("_mask")) and name not in names[:3]:
-            if p.kind is inspect.Parameter.POSITIONAL_ONLY:
-                break
-            return usual, name
-    if len(places) > 3 and places[3].default is inspect.Parameter.empty:
-        return (*usual, "mask"), ""
-    return usual, ""
+    for taken in arguments_of(function):
+        masked = "mask" in taken
+        for name in _frameworks(function) if framework == "auto" else (framework,):
+            if not importlib.util.find_spec(name):
+                raise KlipError(f"{name} is not installed: pip install {name}")
+            for layout in (GRID, SEQUENCES, FLAT) if masked else (FLAT, GRID, SEQUENCES):
+                for boolean in (False, True) if masked else (False,):
+                    for compiled in (True, False) if name == "jax" else (False,):
+                        yield BlackBox(function, name, layout, taken, boolean, compiled)
 
 
 def _frameworks(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -156,14 +140,19 @@ def call(
     *,
     old: Floats | float | None = None,
     mask: Floats | None = None,
+    reference: float = 0.0,
     dtype: str = "float64",
 ) -> Answer:
     """The loss and its gradient in the new log-probabilities, on arrays `[B, T]`.
 
-    By default `old` is so low that the new log-probabilities stay below 0 too.
+    By default `old` is so low that the new log-probabilities stay below 0 too; `reference` is the
+    reference policy's log-probability minus the old one.
     """
-    level = np.minimum(OLD, -log_ratio - 0.5) if old is None else old + 0 * log_ratio
+    usual = NEAR_OLD if box.half else OLD
+    level = np.minimum(usual, -log_ratio - 0.5) if old is None else old + 0 * log_ratio
     arrays = {"new": level + log_ratio, "old": level, "advantage": advantage}
+    if box.referenced:
+        arrays["reference"] = level + reference
     if box.masked:
         arrays["mask"] = np.ones_like(log_ratio) if mask is None else mask
     shape = (-1,) if box.layout == FLAT else log_ratio.shape
@@ -180,8 +169,8 @@ def call(
 
 def _ask(box: BlackBox, arrays: dict[str, Any]) -> Any:
     """What the loss returns: its first output if there are several, or the one called `loss`."""
-    named = {box.mask_name: arrays["mask"]} if box.mask_name else {}
-    out = box.function(*(arrays[key] for key in box.order), **named)
+    named = {keyword: arrays[key] for keyword, key in box.arguments.named}
+    out = box.function(*(arrays[key] for key in box.arguments.order), **named)
     if isinstance(out, (tuple, list)) and out:
         out = out[0]
     elif isinstance(out, dict) and "loss" in out:
@@ -243,6 +232,104 @@ def _run_jax(box: BlackBox, arrays: dict[str, Floats], dtype: str) -> tuple[Any,
 
         value, gradient = box.gradient(inputs)
         return np.asarray(value), np.asarray(gradient)
+
+
+def one_by_one(box: BlackBox) -> BlackBox:
+    """The loss of samples `[N]` that are a batch of one each."""
+    keys = (*box.arguments.order, *(key for _, key in box.arguments.named))
+    sides = (1,) if box.layout == FLAT else (1, 1)
+
+    def each(*parts: Any) -> Any:
+        arrays = {key: part.reshape(sides) for key, part in zip(keys, parts, strict=True)}
+        if box.layout == SEQUENCES:
+            arrays["advantage"] = arrays["advantage"][:, 0]
+        return _ask(box, arrays).sum()
+
+    def mapped(*arrays: Any) -> Any:
+        if box.framework == "jax":
+            import jax
+
+            return jax.vmap(each)(*arrays)
+        import torch
+
+        return torch.func.vmap(each)(*arrays)
+
+    def stacked(*arrays: Any) -> Any:
+        values = [each(*parts) for parts in zip(*arrays, strict=True)]
+        if box.framework == "jax":
+            import jax.numpy as jnp
+
+            return jnp.stack(values)
+        import torch
+
+        return torch.stack(values)
+
+    quick = replace(box, function=mapped, layout=FLAT, arguments=Arguments(keys))
+    try:
+        call(quick, np.zeros((1, 2)), np.ones((1, 2)))
+    except Exception:  # not every loss can be mapped
+        return replace(quick, function=stacked, compiled=False)
+    return quick
+
+
+def half_precision(box: BlackBox) -> str:
+    """The half precision in which the loss computes, "bfloat16" or "float16"; or "".
+
+    Metrics in half precision do not count: the gradient must show it as well.
+    """
+    x, a = np.meshgrid([-0.15, -0.06, 0.05, 0.13], np.linspace(-1.7, 1.9, 64))
+    x = x + np.linspace(-0.04, 0.04, 64)[:, None]
+    seen = _types_seen(box, x, a)
+    found = next((half for half in HALF if half in seen), "")
+    if found:
+        at = [call(box, x + step, a + step).gradient for step in (0.0, 2**-12, 2**-11)]
+        rough = np.abs(at[0] - 2 * at[1] + at[2]) > 1e-5 * np.nanmax(np.abs(at[0]), initial=0.0)
+        found = found if np.any(rough) else ""
+    return found
+
+
+def _types_seen(box: BlackBox, log_ratio: Floats, advantage: Floats) -> set[str]:
+    """The types of numbers that occur inside the loss, by name."""
+    seen: set[str] = set()
+    watch = _watch_torch if box.framework == "torch" else _watch_jax
+    call(replace(box, function=watch(box.function, seen), compiled=False), log_ratio, advantage)
+    return seen
+
+
+def _watch_torch(function: Callable[..., Any], seen: set[str]) -> Callable[..., Any]:
+    """The function, which adds the types of its tensors to `seen`."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(
+            self, step: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = step(*args, **(kwargs or {}))
+            for item in out if isinstance(out, tuple) else (out,):
+                if isinstance(item, torch.Tensor):
+                    seen.add(str(item.dtype).removeprefix("torch."))
+            return out
+
+    def watched(*args: Any, **named: Any) -> Any:
+        with Watch():
+            return function(*args, **named)
+
+    return watched
+
+
+def _watch_jax(function: Callable[..., Any], seen: set[str]) -> Callable[..., Any]:
+    """The function, which adds the half precisions in its trace to `seen`."""
+    import jax
+
+    def watched(*args: Any, **named: Any) -> Any:
+        with contextlib.suppress(jax.errors.JAXTypeError):  # not every loss can be traced
+            text = str(jax.make_jaxpr(function)(*args, **named))
+            found = re.findall(r"\b(b?)f16\[", text)
+            seen.update({"b": "bfloat16", "": "float16"}[letter] for letter in found)
+        return function(*args, **named)
+
+    return watched
 
 
 def open_box(function: Any, framework: str, works: Callable[[BlackBox], bool]) -> BlackBox:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from klip.theory.blackbox import BlackBox, call
-from klip.theory.fit import Match
+from klip.shapes import KLk1, Penalty, numbers
+from klip.theory.blackbox import HALF, BlackBox, call
 from klip.theory.reduction import Coupling, Reduction
+from klip.theory.reference import Use
 from klip.theory.samples import ADVANTAGES, LOG_RATIOS
+from klip.theory.sharing import Sharing
+from klip.theory.twists import Twist
 from klip.theory.views import Anchor, Floats, Pull, anchor
 
 NOTHING = 1e-12
@@ -79,62 +82,94 @@ def _kill_side_is_dead(pull: Pull) -> bool:
 
 
 def of_pull(
-    pull: Pull, match: Match, published: Pull | None, tolerance: float, hint: str
+    pull: Pull, twist: Twist, published: Pull | None, tolerance: float
 ) -> Iterator[Finding]:
     """What the pull itself shows; `published` is the pull of the shape that the loss equals."""
 
-    def finding(code: str, message: str, designed: Callable[[Pull], object]) -> Finding:
-        by_design = published is not None and bool(designed(published))
-        why = f"; that is how {match.name} is defined" if by_design else ""
-        return Finding(code, message + why + ".", by_design)
+    def finding(code: str, what: str, cause: str, designed: Callable[[Pull], object]) -> Finding:
+        if published is not None and designed(published):
+            return Finding(code, f"{what}; that is how {twist.match.name} is defined.", True)
+        return Finding(code, f"{what}, which usually comes from {cause}.")
 
     here = anchor(pull, tolerance)
-    if here.outcome != "exact":
+    explained = twist.penalty is not None and here.outcome == "gauge"
+    if here.outcome != "exact" and not explained:
 
         def same(published: Pull) -> bool:
             there = anchor(published, tolerance)
             return (there.outcome, there.flipped) == (here.outcome, here.flipped)
 
-        yield finding("anchor", _anchor_message(pull, here) + hint, same)
-    if idle := pull_at_zero(pull, tolerance):
-        yield finding(
-            "zero-advantage",
-            f"a sample with A = 0 still pulls (m = {idle[1]:.4g} at w = {idle[0]:.3g}), which "
-            "usually comes from a KL, entropy or other penalty inside the policy loss",
-            lambda p: pull_at_zero(p, tolerance),
-        )
+        what, cause = _anchor_words(pull, here)
+        yield finding("anchor", what, cause + twist.hint, same)
+    if twist.penalty is not None:
+        yield _penalty_sign(twist.penalty, twist.target, twist.hint)
+    elif idle := pull_at_zero(pull, tolerance):
+        w, m = idle
+        cause = "a KL, entropy or other penalty inside the policy loss"
+        if m * np.log(w) > 0 and _drives_away(pull, tolerance):
+            cause = "a penalty with the wrong sign: it drives the policy away from the old one"
+        what = f"a sample with A = 0 still pulls (m = {m:.4g} at w = {w:.3g})"
+        yield finding("zero-advantage", what, cause, lambda p: pull_at_zero(p, tolerance))
+    if twist.power > 1:
+        what = f"near w = 1 the pull goes like w^{twist.power} and not like w"
+        cause = "multiplying by the ratio twice, a squared importance weight"
+        yield finding("squared-ratio", what, cause + twist.hint, lambda p: False)
     if not here.flipped and (dead := dead_regions(pull)):  # a flipped pull has its sides swapped
         where = " and ".join(_region(*region) for region in dead)
-        yield finding(
-            "pass-killed",
-            f"samples that would come back towards the old policy get no gradient ({where}), "
-            f"which usually comes from {_dead_cause(pull, len(dead))}",
-            dead_regions,
+        what = f"samples that would come back towards the old policy get no gradient ({where})"
+        yield finding("pass-killed", what, _dead_cause(pull, len(dead)), dead_regions)
+
+
+def _drives_away(pull: Pull, tolerance: float) -> bool:
+    """Whether samples of advantage 0 are pulled away from w = 1 on both sides of it."""
+    m = pull(LOG_RATIOS, np.zeros_like(LOG_RATIOS)) * np.sign(LOG_RATIOS)
+    away = m > tolerance
+    return bool(np.all(m >= -tolerance) and np.any(away[LOG_RATIOS < 0]) and np.any(away))
+
+
+def _penalty_sign(penalty: Penalty, target: str, hint: str) -> Finding:
+    """That a penalty enters with a negative coefficient."""
+    coefficient = -next(iter(numbers(penalty).values()))
+    what = f"at A = 0 the pull is that of {penalty.name} with the coefficient {coefficient:.6g}"
+    if isinstance(penalty, KLk1):
+        return Finding(
+            "penalty-sign",
+            f"{what}, so that at w = 1 it is A - {-coefficient:.6g}: a KL penalty with the wrong "
+            "sign, or else the log-probability itself, as an entropy bonus or as the k1 of "
+            f"KL(new || old), whose gradient is zero in expectation{hint}.",
         )
+    return Finding(
+        "penalty-sign",
+        f"{what}: the penalty has the wrong sign and drives the policy away from {target}, which "
+        f"usually comes from subtracting it from the loss instead of adding it{hint}.",
+    )
 
 
-def _anchor_message(pull: Pull, here: Anchor) -> str:
+def _anchor_words(pull: Pull, here: Anchor) -> tuple[str, str]:
+    """What the pull is at w = 1, and what that usually comes from."""
     c = here.constant
     if here.outcome == "gauge":
         return (
             f"at w = 1 the pull is A {'+' if c > 0 else '-'} {abs(c):.6g} and not A: a gauge, zero "
-            "in expectation at the old policy, which usually comes from a k1 KL or an entropy bonus"
+            "in expectation at the old policy",
+            "a k1 KL or an entropy bonus",
         )
     if here.flipped:
         return (
-            f"at w = 1 the pull is {c:.6g} A: minimising this loss lowers the objective, which "
-            "usually comes from a missing minus sign or from exp(old - new) for the ratio"
+            f"at w = 1 the pull is {c:.6g} A: minimising this loss lowers the objective",
+            "a missing minus sign or from exp(old - new) for the ratio",
         )
     if here.outcome == "scale":
         return (
-            f"at w = 1 the pull is {c:.6g} A and not A, which usually comes from a coefficient on "
-            "the loss or from dividing by a constant"
+            f"at w = 1 the pull is {c:.6g} A and not A",
+            "a coefficient on the loss or from dividing by a constant",
         )
     a = np.array([1.0, -1.0])
     up, down = pull(np.zeros(2), a)
     return (
         f"at w = 1 the pull is {up:.4g} for A = 1 and {down:.4g} for A = -1, neither A, nor a "
-        "multiple of it, nor A plus a constant, which usually comes from transforming advantages"
+        "multiple of it, nor A plus a constant",
+        "transforming advantages",
     )
 
 
@@ -161,7 +196,7 @@ def not_finite(box: BlackBox, pull: Pull) -> Iterator[Finding]:
     bad = np.flatnonzero(~np.isfinite(pull(x, a)))
     if bad.size:
         first = bad[np.argmin(np.abs(x[bad]))]
-        yield _not_finite("gradient", float(x[first]), float(a[first]), "float64")
+        yield _not_finite("gradient", float(x[first]), float(a[first]), box.half or "float64")
         return
     here = np.tile([True, False], (4, 3))  # not all alike: a loss may divide by their deviation
     for dtype, far in (("float64", 20.0), ("float32", 20.0), ("float64", 50.0)):
@@ -171,35 +206,55 @@ def not_finite(box: BlackBox, pull: Pull) -> Iterator[Finding]:
                 out = call(box, x, a, dtype=dtype)
                 for what, values in (("gradient", out.gradient), ("value", out.value)):
                     if not np.all(np.isfinite(values)):
-                        yield _not_finite(what, log_ratio, advantage, dtype)
+                        yield _not_finite(what, log_ratio, advantage, box.half or dtype)
                         return
 
 
 def _not_finite(what: str, log_ratio: float, advantage: float, dtype: str) -> Finding:
+    cause = "also in the branch of a where that is not taken: clamp its argument first"
+    if dtype in HALF:
+        cause = f"which happens early in {dtype}: take the ratio in float32"
     return Finding(
         "not-finite",
         f"the {what} is NaN or infinite at log w = {log_ratio:.4g}, A = {advantage:g} in {dtype}, "
-        "which usually comes from exp overflowing, also in the branch of a where that is not "
-        "taken: clamp its argument first.",
+        f"which usually comes from exp overflowing, {cause}.",
     )
 
 
-def of_batch(mix: Coupling, reduction: Reduction, leak: str, normalises: bool) -> Iterator[Finding]:
-    """What growing, mixing and masking batches shows about the loss."""
+def of_reference(use: Use, penalty: Penalty | None) -> Iterator[Finding]:
+    """What is odd about the use that a loss makes of its reference."""
+    if use == "unused" and penalty is not None and not isinstance(penalty, KLk1):
+        yield Finding(
+            "reference",
+            f"the loss takes the log-probabilities of a reference, but its penalty, {penalty}, "
+            "holds the policy to the old one, which usually comes from mixing up the two.",
+        )
+
+
+def of_batch(
+    mix: Coupling,
+    reduction: Reduction,
+    leak: str = "",
+    neutral: bool = False,
+    sharing: Sharing | None = None,
+) -> Iterator[Finding]:
+    """What growing, mixing and masking batches shows about the loss.
+
+    `neutral` says that its normalisation of advantages could be undone, `sharing` which ratio its
+    samples share, if they share one.
+    """
     if mix.across_batch or mix.within_sequence:
         what = "a sample's pull changes with the other samples of the batch"
         if not mix.across_batch:
             what = "a token's pull changes with the other tokens of its sequence"
-        cause = "a ratio or weight that is shared by the batch"
-        if mix.by_advantage:
-            cause = "normalising advantages inside the loss"
-            if normalises:
-                cause += (
-                    " (it was asked in batches of mean 0 and variance 1, where that is neutral)"
-                )
-        elif not mix.across_batch:
-            cause = "a sequence-level ratio, as in GSPO and GMPO (it was asked one token at a time)"
-        yield Finding("batch-dependent", f"{what}, which usually comes from {cause}.")
+        if sharing is not None and sharing.name and not mix.across_batch:
+            message = f"{what}: a sequence-level ratio, {sharing.words}"
+            yield Finding(
+                "batch-dependent", f"{message}; that is how such a loss is defined.", True
+            )
+        else:
+            cause = _coupling_cause(mix, neutral, sharing)
+            yield Finding("batch-dependent", f"{what}, which usually comes from {cause}.")
     if reduction.problem:
         yield Finding("reduction", f"the weights of samples {reduction.problem}.")
     if leak:
@@ -207,3 +262,12 @@ def of_batch(mix: Coupling, reduction: Reduction, leak: str, normalises: bool) -
             "masked-gradient",
             f"{leak}, which usually comes from reducing before the mask is applied.",
         )
+
+
+def _coupling_cause(mix: Coupling, neutral: bool, sharing: Sharing | None) -> str:
+    if sharing is not None:
+        return f"reducing before the ratio is taken: they share {sharing.words}"
+    if not mix.by_advantage:
+        return "a ratio or weight that is shared by the batch"
+    undone = " (it was asked in batches of mean 0 and variance 1, where that is neutral)"
+    return "normalising advantages inside the loss" + (undone if neutral else "")

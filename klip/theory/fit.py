@@ -7,7 +7,7 @@ parameters come from a search along each coordinate and then least squares.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,9 +51,13 @@ class Match:
     """(w, A) of the largest difference."""
     equivalents: list[str]
     """Other spellings of the same function."""
+    twist: str = ""
+    """What makes the pull of the shape, if one thing does: "times 2", "minus kl-k3(b=0.1)"."""
+    spelling: str = ""
+    """How to write it, where the shape's own spelling does not say it all."""
 
     def __str__(self) -> str:
-        return str(self.shape) if self.shape else self.name
+        return self.spelling or (str(self.shape) if self.shape else self.name)
 
 
 def match(samples: SampledPull, tolerance: float = TOLERANCE) -> Match:
@@ -107,19 +111,32 @@ def _candidates(by_old: bool) -> list[Shape]:
 def _sums(candidates: list[Shape], samples: SampledPull, tolerance: float) -> list[_Fit]:
     """Fits of shape + penalty: at A = 0 the penalty stands alone, is fitted and then subtracted."""
     fits = []
-    idle = samples.at(samples.advantage == 0)
-    if not np.any(np.abs(idle.pull) > tolerance):
-        return []
-    for penalty in (shape for shape in candidates if isinstance(shape, Penalty)):
-        fit = _fit(penalty, idle, tolerance)
-        if not (fit.exact and isinstance(fit.shape, Penalty)):
-            continue
-        beta = fit.shape.beta(samples.log_ratio, samples.advantage, samples.context)
+    for penalty in _penalties(candidates, samples, tolerance):
+        beta = penalty.beta(samples.log_ratio, samples.advantage, samples.context)
         rest = samples.changed(samples.pull - beta)
         for shape in (shape for shape in candidates if not isinstance(shape, Penalty)):
             base = _fit(shape, rest, tolerance)
-            fits.append(_judge(base.shape + fit.shape, base.odd + 1, samples, tolerance))
+            fits.append(_judge(base.shape + penalty, base.odd + 1, samples, tolerance))
     return fits
+
+
+def _penalties(
+    candidates: list[Shape], samples: SampledPull, tolerance: float
+) -> Iterator[Penalty]:
+    """The penalties that are the whole pull at A = 0."""
+    idle = samples.at(samples.advantage == 0)
+    if not np.any(np.abs(idle.pull) > tolerance):
+        return
+    for candidate in (shape for shape in candidates if isinstance(shape, Penalty)):
+        fit = _fit(candidate, idle, tolerance)
+        if fit.exact and isinstance(fit.shape, Penalty):
+            yield fit.shape
+
+
+def reversed_penalty(samples: SampledPull, tolerance: float = TOLERANCE) -> Penalty | None:
+    """The penalty that is the pull at A = 0 but for its sign, or None."""
+    turned = samples.changed(-samples.pull)
+    return next(_penalties(_candidates(samples.by_old), turned, tolerance), None)
 
 
 def _fit(default: Shape, samples: SampledPull, tolerance: float) -> _Fit:
@@ -333,7 +350,7 @@ def _tidy(
         for value in (*plain, *(round(theta[i], digits) for digits in (2, 3, 4, 6, 9, 12))):
             trial = theta.copy()
             trial[i] = value
-            near = value in plain or abs(value - theta[i]) < 1e-6 * max(1.0, abs(value))
+            near = value in plain or abs(value - theta[i]) < tolerance * max(1.0, abs(value))
             if near and _build(default, names, trial) and largest(trial) <= allowed:
                 theta = trial
                 break

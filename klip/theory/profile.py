@@ -35,6 +35,7 @@ from klip.theory.views import (
     integral,
     jumps,
     pull_of,
+    raised_by,
     reference_context,
 )
 
@@ -132,10 +133,23 @@ def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = No
 
     """
     region = parse(subject) if isinstance(subject, str) else subject
-    shape = region.initial if isinstance(region, Region) else None
-    pull = region if not isinstance(region, Region) else pull_of(region.initial, context)
-    breaks = {a: jumps(pull, a, NEAR, FAR) for a in SIGNS}
-    bends = {a: _kinks(pull, a, breaks[a]) for a in SIGNS}
+    if not isinstance(region, Region):
+        return profile_of_pull(region)
+    with raised_by(region):
+        return _profile(pull_of(region.initial, context), region.initial, context)
+
+
+def profile_of_pull(pull: Pull, error: float = 0.0) -> Profile:
+    """The properties of a pull; `error` is its relative error, if it is computed in few digits."""
+    return _profile(pull, None, None, error)
+
+
+def _profile(
+    pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None, error: float = 0.0
+) -> Profile:
+    tight = max(TIGHT, error)
+    breaks = {a: jumps(pull, a, NEAR, FAR, tight) for a in SIGNS}
+    bends = {a: [] if error else _kinks(pull, a, breaks[a]) for a in SIGNS}
     edges = [x for a in SIGNS for x, _ in breaks[a]] + [x for a in SIGNS for x in bends[a]]
     grid = np.unique(np.concatenate([np.linspace(NEAR, FAR, 4001), *_around(edges)]))
     m = {a: pull(grid, np.asarray(a)) for a in SIGNS}
@@ -145,9 +159,9 @@ def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = No
     sign, changes = _sign(pull, grid, m)
     tail = {a: np.abs(pull(np.array([-20.0, -10.0, 10.0, 20.0]), np.asarray(a))) for a in SIGNS}
     return Profile(
-        anchor=_anchor(pull),
-        restoring=all(_restoring(pull, grid, a) for a in ADVANTAGES),
-        drift_nonnegative=all(_drift_nonnegative(pull, grid, a) for a in ADVANTAGES),
+        anchor=_anchor(pull, tight),
+        restoring=all(_restoring(pull, grid, a, tight) for a in ADVANTAGES),
+        drift_nonnegative=all(_drift_nonnegative(pull, grid, a, tight) for a in ADVANTAGES),
         sign=sign,
         sign_changes=changes,
         sup_positive=_round(np.abs(m[1.0]).max()),
@@ -160,9 +174,9 @@ def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = No
         redescending_above=bool(tail[1.0][-1] < 1e-3),
         redescending_below=bool(tail[-1.0][0] * np.exp(20.0) < 1e-3),
         equilibrium={f"{a:g}": equilibrium(pull, a) for a in EQUILIBRIUM_AT},
-        homogeneous=_homogeneous(pull, grid, m),
-        zero_at_zero=bool(np.all(np.abs(pull(grid, np.asarray(0.0))) <= TIGHT)),
-        pass_fidelity=all(_pass_fidelity(shape, grid, m[a], a, context) for a in SIGNS),
+        homogeneous=_homogeneous(pull, grid, m, tight),
+        zero_at_zero=bool(np.all(np.abs(pull(grid, np.asarray(0.0))) <= tight)),
+        pass_fidelity=all(_pass_fidelity(shape, grid, m[a], a, context, tight) for a in SIGNS),
         limits=None if shape is None else _limits(shape, grid, context),
         finite=_finite(pull, shape, context),
         conformance=None if shape is None else _conformance(shape, grid, context),
@@ -178,21 +192,21 @@ def _around(places: list[float]) -> list[Floats]:
     return [np.asarray(places) + shift for shift in (-1e-5, -1e-12, 1e-12, 1e-5)]
 
 
-def _anchor(pull: Pull) -> Anchor:
-    here = anchor(pull, TIGHT)
+def _anchor(pull: Pull, tight: float) -> Anchor:
+    here = anchor(pull, tight)
     return Anchor(here.outcome, _round(here.constant))
 
 
-def _restoring(pull: Pull, grid: Floats, a: float) -> bool:
+def _restoring(pull: Pull, grid: Floats, a: float, tight: float) -> bool:
     m, unconstrained = pull(grid, np.asarray(a)), np.exp(grid) * a
     outward = (m - unconstrained) * np.sign(grid)
-    return bool(np.all(outward <= TIGHT * (np.abs(m) + np.abs(unconstrained))))
+    return bool(np.all(outward <= tight * (np.abs(m) + np.abs(unconstrained))))
 
 
-def _drift_nonnegative(pull: Pull, grid: Floats, a: float) -> bool:
+def _drift_nonnegative(pull: Pull, grid: Floats, a: float, tight: float) -> bool:
     unconstrained = np.expm1(grid) * a
     drift = unconstrained - integral(pull, grid, a)
-    return bool(np.all(drift >= -TIGHT * (1 + np.abs(unconstrained))))
+    return bool(np.all(drift >= -tight * (1 + np.abs(unconstrained))))
 
 
 def _sign(
@@ -249,9 +263,9 @@ def _kinks(pull: Pull, a: float, breaks: list[tuple[float, float]]) -> list[floa
     return places
 
 
-def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats]) -> bool:
+def _homogeneous(pull: Pull, grid: Floats, m: dict[float, Floats], tight: float) -> bool:
     return all(
-        np.allclose(pull(grid, np.asarray(c * a)), c * m[a], rtol=TIGHT, atol=TIGHT)
+        np.allclose(pull(grid, np.asarray(c * a)), c * m[a], rtol=tight, atol=tight)
         for a in SIGNS
         for c in (0.5, 3.0)
     )
@@ -264,11 +278,16 @@ def _edges(
 
 
 def _pass_fidelity(
-    shape: Shape | None, grid: Floats, m: Floats, a: float, context: Mapping[str, Any] | None
+    shape: Shape | None,
+    grid: Floats,
+    m: Floats,
+    a: float,
+    context: Mapping[str, Any] | None,
+    tight: float,
 ) -> bool:
     edges = REFERENCE_BAND if shape is None else _edges(shape, grid, a, context)
     passing = split(np.exp(grid), np.full_like(grid, a), *edges).passing
-    return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=TIGHT, atol=0))
+    return bool(np.allclose(m[passing], np.exp(grid[passing]) * a, rtol=tight, atol=0))
 
 
 def _limits(

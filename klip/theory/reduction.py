@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from klip.theory.blackbox import FLAT, SEQUENCES, BlackBox, call
+from klip.theory.blackbox import FLAT, HALF, SEQUENCES, BlackBox, call
 from klip.theory.views import Floats
 
 CLOSE = 1e-4
@@ -53,12 +53,16 @@ class Coupling:
     """Whether another's advantage alone changes it, as when the loss normalises advantages."""
 
 
+INSIDE = 1e-5
+"""A log-ratio that lies inside any trust region; GSPO's ends at 3e-4."""
+
+
 def reference_batch(layout: str, shared: bool = False) -> tuple[Floats, Floats]:
-    """Log-ratios and advantages `[4, 6]`, most of them inside any trust region.
+    """Log-ratios and advantages `[4, 6]`, all of them inside any trust region.
 
     The tokens of a sequence have one advantage if `layout` is SEQUENCES or `shared` holds.
     """
-    log_ratio = 0.1 * np.sin(1.0 + 1.7 * np.arange(24.0)).reshape(4, 6)
+    log_ratio = INSIDE * np.sin(1.0 + 1.7 * np.arange(24.0)).reshape(4, 6)
     log_ratio[:, 0] = 0.0
     advantage = np.tile([[1.0, -0.7, 0.4, -1.6, 2.0, -0.3]], (4, 1)) * [[1], [-0.9], [0.8], [1.1]]
     if shared or layout == SEQUENCES:
@@ -89,9 +93,17 @@ def coupling(box: BlackBox) -> Coupling:
 
 
 def answers_alone(box: BlackBox) -> bool:
-    """Whether a sequence of one token pulls; it cannot if advantages are normalised within it."""
-    gradient = call(box, np.zeros((2, 1)), np.array([[1.0], [-0.7]])).gradient
-    return bool(np.all(np.isfinite(gradient)) and np.any(gradient))
+    """Whether a token on its own pulls; it cannot if advantages are normalised with others."""
+    try:
+        alone = [call(box, np.zeros((1, 1)), np.array([[a]])).gradient for a in (1.0, -0.7)]
+    except Exception:  # whatever it is that such a loss says to a batch of one
+        return False
+    pulls = np.abs(alone)
+    return bool(np.all(pulls < UNLIKELY) and np.any(pulls > 0))
+
+
+UNLIKELY = 1e3
+"""A pull of this size at w = 1 comes from dividing by the deviation of a single advantage."""
 
 
 def is_repeatable(box: BlackBox) -> bool:
@@ -112,9 +124,15 @@ def _differ(x: Floats, y: Floats) -> bool:
 
 
 def _factor(x: Floats, y: Floats) -> float:
-    """The c for which x is nearest to c * y; NaNs are left out."""
+    """The c for which x is nearest to c * y, without NaNs; NaN itself if y says nothing."""
     product, square = x * y, y * y
-    return float(np.nansum(product) / np.nansum(np.where(np.isnan(product), np.nan, square)))
+    total = float(np.nansum(np.where(np.isnan(product), np.nan, square)))
+    return float(np.nansum(product)) / total if total > 0 else np.nan
+
+
+def _close(box: BlackBox) -> float:
+    """The relative difference of two weights that count as equal."""
+    return HALF[box.half] if box.half else CLOSE
 
 
 def reduction_of(box: BlackBox, mixes: bool, shared: bool) -> Reduction:
@@ -127,7 +145,7 @@ def reduction_of(box: BlackBox, mixes: bool, shared: bool) -> Reduction:
     once = call(box, log_ratio, advantage)
     if not np.any(once.gradient[np.isfinite(once.gradient)]):
         return Reduction("unknown")
-    tolerance = 0.05 if mixes else CLOSE
+    tolerance = 0.05 if mixes else _close(box)
 
     def power(repeats: tuple[int, int]) -> tuple[int, bool]:
         twice = call(box, np.tile(log_ratio, repeats), np.tile(advantage, repeats))
@@ -171,16 +189,20 @@ def reference_mask() -> Floats:
 
 def _with_mask(box: BlackBox, unmasked: Reduction, advantage: Floats) -> Reduction:
     """The reduction, from how tokens' gradients grow when others are masked."""
-    log_ratio = np.full_like(advantage, 0.05)  # alike, so that no mean of them moves with the mask
+    log_ratio = np.full_like(
+        advantage, INSIDE
+    )  # alike, so that no mean of them moves with the mask
     mask = reference_mask()
     full = call(box, log_ratio, advantage).gradient
     part = call(box, log_ratio, advantage, mask=mask).gradient
     growth = np.array([_factor(p[:n], f[:n]) for p, f, n in zip(part, full, LENGTHS, strict=True)])
     batch, token = unmasked.batch_power, unmasked.token_power
     lengths = np.array(LENGTHS)
+    telling = np.isfinite(growth)  # a loss may ignore sequences of negative advantage
 
     def grows(like: Floats | float) -> bool:
-        return bool(np.allclose(growth, like, rtol=CLOSE))
+        expected = like + 0 * growth
+        return bool(np.allclose(growth[telling], expected[telling], rtol=_close(box)))
 
     if grows(1.0):
         if token == 0:
@@ -227,26 +249,47 @@ class Question:
     reduction: Reduction
     width: int = 8  # tokens in a sequence; 0 puts all points into one sequence
     standardised: bool = False  # fill batches up so that their advantages have mean 0, variance 1
+    single: BlackBox | None = None  # the loss of one sample in a batch, if a batch shares something
 
-    def pull(self, log_ratio: Floats, advantage: Floats, old: float | None = None) -> Floats:
+    def pull(
+        self,
+        log_ratio: Floats,
+        advantage: Floats,
+        old: float | None = None,
+        reference: float = 0.0,
+    ) -> Floats:
         """m = -dL / d new log-prob / weight at each point; arrays of any shape."""
         points = np.broadcast_arrays(np.asarray(log_ratio, float), np.asarray(advantage, float))
         x, a = (np.ascontiguousarray(p).ravel() for p in points)
         out = np.empty(x.size)
+        chunks = CHUNKS[:1] if self.box.half else CHUNKS
+        box = self.single or self.box
         start = 0
         while start < x.size:
-            size = next((c for c in CHUNKS if x.size - start <= c), CHUNKS[-1])
+            size = next((c for c in chunks if x.size - start <= c), chunks[-1])
             room = _room(a[start:], size) if self.standardised else size
             stop = min(start + room, x.size)
             batch = np.zeros(size)
             batch[: stop - start] = x[start:stop]
             shape = (size // self.width, self.width) if self.width else (1, size)
             advantages = self._filled(a[start:stop], size).reshape(shape)
-            result = call(self.box, batch.reshape(shape), advantages, old=old)
+            result = call(box, batch.reshape(shape), advantages, old=old, reference=reference)
             gradient = result.gradient.ravel()[: stop - start]
-            out[start:stop] = -gradient / self.reduction.weight(shape)
+            out[start:stop] = -gradient / self.reduction.weight((1, 1) if self.single else shape)
             start = stop
         return out.reshape(points[0].shape) + 0.0  # no negative zeros
+
+    def together(self, log_ratio: Floats, advantage: Floats, old: Floats) -> Floats:
+        """m of tokens `[R, T]` that share what samples share; `advantage` and `old` alike."""
+        rows = log_ratio, advantage, old
+        if self.single:  # the samples of a batch do: a row is a batch
+            asked = [self._together(*(part[i, :, None] for part in rows)) for i in range(len(old))]
+            return np.stack([row[:, 0] for row in asked])
+        return self._together(*rows)
+
+    def _together(self, log_ratio: Floats, advantage: Floats, old: Floats) -> Floats:
+        gradient = call(self.box, log_ratio, advantage, old=old).gradient
+        return np.asarray(-gradient / self.reduction.weight((len(old), old.shape[1])))
 
     def _filled(self, advantage: Floats, size: int) -> Floats:
         """The advantages of a whole batch `[size]`, which begin with `advantage`."""

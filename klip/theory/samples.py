@@ -66,20 +66,24 @@ def points_only(points: Floats, by_old: bool = True) -> SampledPull:
     return SampledPull(points, np.zeros(len(points)), np.empty((0, 3)), np.empty(0), by_old)
 
 
-def sample(pull: PullByOld, by_old: bool = False) -> SampledPull:
-    """A pull on the grid, and densely around its sudden changes."""
+def sample(pull: PullByOld, by_old: bool = False, error: float = 0.0) -> SampledPull:
+    """A pull on the grid, and densely around its sudden changes.
+
+    `error` is the relative error of the pull, which is no jump and blurs the place of one.
+    """
     levels = LEVELS if by_old else (OLD,)
     lines = [(LOG_RATIOS, a) for a in ADVANTAGES] + [(CLOSE_BY, a) for a in (-1.0, 1.0)]
     grid = np.array([(x, a, o) for o in levels for line, a in lines for x in line if x + o < 0])
     starts, owner = _sudden(pull, levels)
-    jumps = _jumps(pull, starts, owner)
+    jumps = _jumps(pull, starts, owner, max(1e-4, error))
     inside = np.linspace(0.0, STEP, 17)
     steep = _points(starts[:, None] + inside, owner)
     nearby = [np.add(jumps, [step, 0.0, 0.0]) for step in (-1e-3, -1e-5, 1e-5, 1e-3)]
     points = np.concatenate([grid, steep, *nearby])
-    if len(jumps):  # too close to call: the loss may compute in float32
+    if len(jumps):  # too close to call: the loss may compute in fewer digits
         distance = np.abs(points[:, None, 0] - jumps[:, 0])
-        points = points[~np.any((distance < 5e-6) & (distance > 0), axis=1)]
+        blur = max(5e-6, error / 2)
+        points = points[~np.any((distance < blur) & (distance > 0), axis=1)]
     values = _ask(pull, points)
     fine = np.isfinite(values)
     return SampledPull(points[fine], values[fine], jumps, starts + STEP / 2, by_old)
@@ -128,8 +132,8 @@ def _beside(x: Floats, steps: int) -> tuple[Floats, Floats]:
     return wide[: x.size], wide[2 * steps :]
 
 
-def _jumps(pull: PullByOld, starts: Floats, owner: Floats) -> Floats:
-    """The points at which m jumps, `[J, 3]`, by dividing each interval into 64, six times."""
+def _jumps(pull: PullByOld, starts: Floats, owner: Floats, least: float) -> Floats:
+    """The points at which m jumps by `least` of w, `[J, 3]`: intervals are cut by 64 six times."""
     if not starts.size:
         return np.empty((0, 3))
     low, high = starts, starts + STEP
@@ -142,7 +146,7 @@ def _jumps(pull: PullByOld, starts: Floats, owner: Floats) -> Floats:
         step = np.argmax(change, axis=1)
         left = change[rows, step]
         low, high = x[rows, step], x[rows, step + 1]
-    jumps = np.column_stack([(low + high) / 2, owner])[left > 1e-4 * np.exp(low)]
+    jumps = np.column_stack([(low + high) / 2, owner])[left > least * np.exp(low)]
     order = np.lexsort(jumps.T)
     apart = np.ones(len(jumps), bool)
     apart[1:] = np.any(np.abs(np.diff(jumps[order], axis=0)) > 1e-9, axis=1)

@@ -6,8 +6,11 @@ float64. A shape's pull is `pull_of(shape)`; a foreign loss has one too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -99,6 +102,28 @@ def reference_context(
     return Context(**{name: overrides.get(name, plausible[name]) for name in shape.needs})
 
 
+@contextlib.contextmanager
+def raised_by(subject: object) -> Iterator[None]:
+    """Turn what a user's shape or loss raises into a line that names it.
+
+    >>> with raised_by("mine.py:Mine(scale=0.3)"):
+    ...     1 / 0
+    Traceback (most recent call last):
+    klip.errors.KlipError: mine.py:Mine(scale=0.3) raises ZeroDivisionError: division by zero ...
+    """
+    try:
+        yield
+    except KlipError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        words = " ".join(str(error).split())[:300]
+        raise KlipError(
+            f"{subject} raises {type(error).__name__}: {words} "
+            f"({Path(place.filename).name}, line {place.lineno}); mend it there"
+        ) from error
+
+
 def pull_of(shape: Shape, context: Mapping[str, Any] | None = None) -> Pull:
     """A shape's multiplier as a function of log-ratio and advantage alone.
 
@@ -115,8 +140,10 @@ def pull_of(shape: Shape, context: Mapping[str, Any] | None = None) -> Pull:
     return pull
 
 
-def jumps(pull: Pull, advantage: float, start: float, end: float) -> list[tuple[float, float]]:
-    """The (log-ratio, size) of every discontinuity between two log-ratios.
+def jumps(
+    pull: Pull, advantage: float, start: float, end: float, least: float = 1e-7
+) -> list[tuple[float, float]]:
+    """The (log-ratio, size) of every discontinuity of `least` of m between two log-ratios.
 
     Each cell of a grid is divided towards its larger change; a change that is left in the end is a
     jump. Cells are not halved, nor divided to the last bit: a shape may have a value of its own in
@@ -126,7 +153,7 @@ def jumps(pull: Pull, advantage: float, start: float, end: float) -> list[tuple[
     left, right = grid[:-1], grid[1:]
     a = np.asarray(advantage)
     at_left, at_right = pull(left, a), pull(right, a)
-    floor = 1e-7 * (1 + np.abs(at_left) + np.abs(at_right))
+    floor = least * (1 + np.abs(at_left) + np.abs(at_right))
     keep = np.abs(at_right - at_left) > floor
     left, right, at_left, at_right = left[keep], right[keep], at_left[keep], at_right[keep]
     for _ in range(60):
@@ -136,7 +163,7 @@ def jumps(pull: Pull, advantage: float, start: float, end: float) -> list[tuple[
         left, right = np.where(go_left, left, middle), np.where(go_left, middle, right)
         at_left = np.where(go_left, at_left, at_middle)
         at_right = np.where(go_left, at_middle, at_right)
-        keep = np.abs(at_right - at_left) > 1e-7 * (1 + np.abs(at_left) + np.abs(at_right))
+        keep = np.abs(at_right - at_left) > least * (1 + np.abs(at_left) + np.abs(at_right))
         left, right, at_left, at_right = left[keep], right[keep], at_left[keep], at_right[keep]
         if not left.size or (right - left).max() <= 1e-13:
             break

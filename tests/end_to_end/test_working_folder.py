@@ -7,7 +7,7 @@ import pytest
 
 from klip.ppo.config import Config
 from klip.runs import RunFolder, read_run, run_paths
-from klip.shapes.names import digest_of_code
+from klip.shapes.code import digest_of_code
 from klip.studies.reading import MANY, read_study
 from tests.runs.folders import fields, make, where
 

@@ -11,7 +11,7 @@ from klip.engine.resume import code_in, read_jobs
 from klip.errors import KlipError
 from klip.ppo.config import Config
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
-from klip.shapes.names import digest_of_code
+from klip.shapes.code import digest_of_code
 from tests.runs.folders import make
 
 SMALL = {"envs": 2, "rollout": 16, "steps": 128, "minibatch": 16, "hidden": (8,)}

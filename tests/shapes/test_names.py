@@ -23,7 +23,8 @@ from klip.shapes import (
     by_sign,
     parse,
 )
-from klip.shapes.names import brief, digest_of_code, shape_of, spelled
+from klip.shapes.code import digest_of_code
+from klip.shapes.names import brief, shape_of, spelled
 
 
 @pytest.mark.parametrize(
