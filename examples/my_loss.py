@@ -1,7 +1,8 @@
 """Policy losses as people write them, for `klip probe examples/my_loss.py:ppo_loss`.
 
-A loss takes the new log-probabilities, the old ones and the advantages (and a mask, if it has a
-parameter called mask), and returns what the optimiser minimises.
+A loss takes the new log-probabilities, the old ones and the advantages (and a mask, or the
+log-probabilities of a reference, if a parameter is called so), and returns what the optimiser
+minimises.
 """
 
 import torch

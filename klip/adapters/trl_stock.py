@@ -18,9 +18,9 @@ def loss_of_trainer(**settings: Any) -> Loss:
 
     A stock GRPOTrainer is built once, around a tiny model that is never called: its `_compute_loss`
     gets the log-probs `[B, T]` in their own dtype, with their gradient. `advantages` are `[B]` or
-    `[B, T]`, but `[B]` if the ratio is a sequence's; `mask` is 1 where a token counts. With a `beta`
-    other than 0 the loss takes `reference_log_probs` `[B, T]` too. Nothing is scaled for gradient
-    accumulation. TRL seeds the global random generators with every trainer.
+    `[B, T]`, but `[B]` if the ratio is a sequence's; `mask` is 1 where a token counts. With a
+    `beta` other than 0 the loss takes `reference_log_probs` `[B, T]` too. Nothing is scaled for
+    gradient accumulation. TRL seeds the global random generators with every trainer.
     """
     trainer = _stock_trainer(settings)
     by_sequence = settings.get("importance_sampling_level") == "sequence"

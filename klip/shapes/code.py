@@ -7,11 +7,13 @@ the same code with other comments.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +45,7 @@ def load_module(place: str) -> ModuleType:
         path = Path(place).resolve()
         if not path.is_file():
             raise KlipError(f"there is no file {place}; give a path to a .py file")
+        importable(path.parent)  # for what it imports from beside it, later
         name = f"{USERS}{path.stem}_{abs(hash(path))}"
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, path)
@@ -51,8 +54,8 @@ def load_module(place: str) -> ModuleType:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             try:
-                _let_import_beside(path.parent)
-                spec.loader.exec_module(module)
+                with _first_on_path(path.parent):
+                    spec.loader.exec_module(module)
             except BaseException:
                 del sys.modules[name]
                 raise
@@ -66,22 +69,19 @@ def load_module(place: str) -> ModuleType:
         ) from error
 
 
-def _let_import_beside(folder: Path) -> None:
-    """Let a user's file import its neighbours, as `python file.py` does.
+@contextlib.contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    """Import from a file's folder first, as `python file.py` does, while the file itself is read.
 
-    They come before those of users' files in other folders and after everything else, so that they
-    never hide a module of Python's or of ours. Neighbours of the same name that a file in another
-    folder has imported are imported anew.
+    Neighbours of the same name that a file in another folder has imported are imported anew.
     """
     for name in [name for name in sys.modules if _is_neighbour_elsewhere(name, folder)]:
         del sys.modules[name]
-    homes = {str(home) for home in _homes()} - {str(folder)}
-    if str(folder) in sys.path and not homes & set(sys.path[: sys.path.index(str(folder))]):
-        return
-    while str(folder) in sys.path:
-        sys.path.remove(str(folder))
-    places = [i for i, entry in enumerate(sys.path) if entry in homes]
-    sys.path.insert(min(places, default=len(sys.path)), str(folder))
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))  # the first of them
 
 
 def _homes() -> set[Path]:

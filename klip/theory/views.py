@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 Pull = Callable[[Floats, Floats], Floats]
 Equilibrium = float | Literal["none", "decays"]
 
+OURS = Path(__file__).resolve().parents[1]
 FAR = 20.0  # an equilibrium is searched up to this |log-ratio|
 VANISHED = 1e-3  # a pull below this share of the advantage counts as decayed
 
@@ -116,11 +117,12 @@ def raised_by(subject: object) -> Iterator[None]:
     except KlipError:
         raise
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
         words = " ".join(str(error).split())[:300]
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [f for f in frames if OURS not in Path(f.filename).resolve().parents]
+        where = f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
         raise KlipError(
-            f"{subject} raises {type(error).__name__}: {words} "
-            f"({Path(place.filename).name}, line {place.lineno}); mend it there"
+            f"{subject} raises {type(error).__name__}: {words}{where}; mend its code"
         ) from error
 
 
@@ -135,7 +137,10 @@ def pull_of(shape: Shape, context: Mapping[str, Any] | None = None) -> Pull:
             np.asarray(log_ratio, dtype=np.float64), np.asarray(advantage, dtype=np.float64)
         )
         known = reference_context(shape, log_ratio, advantage, context)
-        return np.asarray(shape.multiplier(log_ratio, advantage, known), dtype=np.float64)
+        m = shape.multiplier(log_ratio, advantage, known)
+        if m is None:
+            raise KlipError(f"{shape} returns None for its multiplier; return an array")
+        return np.asarray(m, dtype=np.float64)
 
     return pull
 

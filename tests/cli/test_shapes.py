@@ -1,10 +1,12 @@
 """The commands as a person meets them: output, JSON, exit codes, and one-line errors."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import klip
 from klip.cli import main
 from klip.shapes import Controller, Shape, catalogue
 
@@ -86,7 +88,103 @@ def test_probe(run, tmp_path):
     assert found["match"]["parameters"] == pytest.approx({"eps": 0.2}, abs=5e-4)
     assert found["match"]["max_difference"] < 1e-6
     assert found["findings"] == []
+    assert found["ok"] is True
+    assert found["headline"] == f"{loss} (torch, mean) is clip(eps=0.2)"
     assert found["profile"]["anchor"]["outcome"] == "exact"
+
+
+def test_the_probe_prints_headline_findings_and_caveats(run):
+    """A line each; the profile only if it is asked for."""
+    pytest.importorskip("torch")
+    loss = f"{ROOT}/examples/my_loss.py:grpo_loss"
+    code, out, _ = run("probe", loss)
+    headline, verdict, caveats = out.splitlines()
+    assert code == 0
+    assert headline == f"{loss} (torch, masked token mean) is clip-higher(low=0.2, high=0.28)"
+    assert verdict == "nothing looks wrong"
+    assert caveats.startswith("caveats: the same function as ")
+    _, longer, _ = run("probe", loss, "--profile")
+    assert longer.startswith(out)
+    assert "redescending above" in longer
+
+
+def test_a_loss_that_looks_wrong_has_exit_code_1(run):
+    pytest.importorskip("torch")
+    loss = f"{ROOT}/examples/my_loss.py:suspicious_loss"
+    code, out, _ = run("probe", loss)
+    headline, *findings = out.splitlines()
+    assert code == 1
+    assert " is none of the catalogue; the nearest is " in headline
+    assert {line.partition(":")[0] for line in findings} == {"batch-dependent", "pass-killed"}
+    assert "nothing looks wrong" not in out
+    code, out, _ = run("probe", loss, "--json")
+    assert (code, json.loads(out)["ok"]) == (1, False)
+
+
+COARSE = """
+import torch
+
+
+def loss(new, old, advantages):
+    ratio = torch.exp((new - old).mul(64).round() / 64 + (new - old) - (new - old).detach())
+    return -(ratio * advantages).mean()
+"""
+
+
+def test_a_table_lists_no_more_than_a_few_jumps(run, tmp_path):
+    """A staircase has hundreds."""
+    pytest.importorskip("torch")
+    (tmp_path / "stairs.py").write_text(COARSE)
+    _, out, _ = run("probe", f"{tmp_path}/stairs.py:loss", "--profile")
+    assert re.search(r"and \d{3,4} more", " ".join(out.split()))
+    assert len(out) < 8000
+
+
+RAISING = """
+from dataclasses import dataclass
+from klip.shapes import Shape
+
+
+@dataclass(frozen=True)
+class Boom(Shape):
+    def multiplier(self, s):
+        return s.advantage * {}["temperature"]
+
+
+@dataclass(frozen=True)
+class Nothing(Shape):
+    def multiplier(self, s):
+        return None
+
+
+@dataclass(frozen=True)
+class NoBand(Shape):
+    def multiplier(self, s):
+        return s.w * s.advantage
+
+    def band(self, context=None, like=0.0):
+        raise ValueError("no band here")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Boom", "raises KeyError: 'temperature' (raising.py, line 9)"),
+        ("Nothing", ""),
+        ("NoBand", "raises ValueError: no band here (raising.py, line 24)"),
+    ],
+)
+def test_a_shape_that_raises_is_named_in_one_line(run, tmp_path, name, words):
+    (tmp_path / "raising.py").write_text(RAISING)
+    shape = f"{tmp_path}/raising.py:{name}"
+    for args in (["profile", shape], ["show", "clip", shape, "-o", f"{tmp_path}/x.png"]):
+        code, out, err = run(*args)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"klip: {shape} ")
+        assert words in err
+    with pytest.raises(klip.KlipError, match=f"raising.py:{name} "):
+        klip.profile(shape)
 
 
 def test_verify(run):

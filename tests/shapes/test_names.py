@@ -136,6 +136,26 @@ def test_a_users_file(write):
     assert total.needs == {"behaviour_log_ratio"}
 
 
+def test_a_users_file_has_neighbours(tmp_path, monkeypatch):
+    """It imports them as `python file.py` does; files in other folders have neighbours too."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    usual = list(sys.path)
+    for folder, by in (("one", 0.1), ("two", 0.4)):
+        (tmp_path / folder / "parts").mkdir(parents=True)
+        (tmp_path / folder / "parts" / "__init__.py").write_text(f"by = {by}\n")
+        text = (
+            textwrap.dedent(MINE)
+            .replace("0.5", "parts.by")
+            .replace("from dat", "import parts\nfrom dat")
+        )
+        (tmp_path / folder / "mine.py").write_text(text)
+    assert [parse(f"{tmp_path}/{folder}/mine.py:Halved").by for folder in ("one", "two")] == [
+        0.1,
+        0.4,
+    ]
+    assert sys.path == [*usual, f"{tmp_path}/one", f"{tmp_path}/two"]  # never before the libraries
+
+
 def test_a_users_module(write, monkeypatch):
     path = write(MINE, "klip_test_module.py")
     monkeypatch.syspath_prepend(path.parent)

@@ -64,7 +64,31 @@ def without_framework(new, old, advantages):
     return -((new - old) * advantages).mean()
 
 
+def bfloat16_ppo(new, old, advantages):
+    new, old, advantages = (x.astype(jnp.bfloat16) for x in (new, old, advantages))
+    ratio = jnp.exp(new - old)
+    return -jnp.mean(jnp.minimum(ratio * advantages, jnp.clip(ratio, 0.8, 1.2) * advantages))
+
+
+def grpo(logps, old_logps, ref_logps, advantages, mask):
+    """With the KL to a reference, and advantages of sequences."""
+    ratio, a, u = jnp.exp(logps - old_logps), advantages[:, None], logps - ref_logps
+    surrogate = jnp.minimum(ratio * a, jnp.clip(ratio, 0.8, 1.2) * a)
+    loss = -surrogate + 0.04 * (jnp.exp(-u) - 1 + u)
+    return (loss * mask).sum() / mask.sum()
+
+
 # Broken
+
+
+def k3_rewarded(new, old, advantages):
+    x = new - old
+    return purejaxrl_ppo(new, old, advantages) - 0.1 * jnp.mean(jnp.exp(x) - 1 - x)
+
+
+def mean_probability_of_batch(new, old, advantages):
+    ratio = jnp.exp(new).mean() / jnp.exp(old).mean()
+    return -jnp.mean(jnp.minimum(ratio * advantages, jnp.clip(ratio, 0.8, 1.2) * advantages))
 
 
 def sign_flipped(new, old, advantages):

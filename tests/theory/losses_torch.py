@@ -101,6 +101,59 @@ def gmpo(log_prob, old_log_prob, advantages, mask):
     return -((advantages * mask).sum(-1) / lengths * ratio).mean()
 
 
+def narrow_gspo(log_prob, old_log_prob, advantages, mask, low=3e-4, high=4e-4):
+    """GSPO at its published width, as a loss of sequences."""
+    lengths = mask.sum(-1)
+    ratio = torch.exp(((log_prob - old_log_prob) * mask).sum(-1) / lengths)
+    a = (advantages * mask).sum(-1) / lengths
+    return -torch.min(ratio * a, ratio.clamp(1 - low, 1 + high) * a).mean()
+
+
+def gspo_with_k3(log_prob, old_log_prob, advantages, mask):
+    """The ratio is a sequence's, the penalty a token's."""
+    x = log_prob - old_log_prob
+    penalty = 0.04 * ((x.exp() - 1 - x) * mask).sum(-1) / mask.sum(-1)
+    return narrow_gspo(log_prob, old_log_prob, advantages, mask) + penalty.mean()
+
+
+def bfloat16_ppo(new, old, advantages, eps=0.2):
+    """Everything in bfloat16, the log-probabilities too."""
+    new, old, advantages = (x.bfloat16() for x in (new, old, advantages))
+    ratio = torch.exp(new - old)
+    return -torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages).mean()
+
+
+def bfloat16_ratio(new, old, advantages):
+    ratio = torch.exp((new - old).bfloat16())
+    return -torch.min(ratio * advantages, ratio.clamp(0.75, 1.25) * advantages).mean()
+
+
+def bfloat16_metrics(new, old, advantages):
+    """The loss itself has full precision."""
+    return cleanrl_ppo(new, old, advantages), {"ratio": (new - old).bfloat16().exp().mean()}
+
+
+def bfloat16_gspo(log_prob, old_log_prob, advantages, mask):
+    return gspo(*(x.bfloat16() for x in (log_prob, old_log_prob, advantages, mask)))
+
+
+def grpo(logps, old_logps, ref_logps, advantages, mask, eps=0.2, beta=0.04):
+    """With the KL to a reference, and advantages of sequences."""
+    ratio = torch.exp(logps - old_logps)
+    a = advantages.unsqueeze(1)
+    surrogate = torch.min(ratio * a, ratio.clamp(1 - eps, 1 + eps) * a)
+    u = logps - ref_logps
+    loss = -surrogate + beta * (torch.exp(-u) - 1 + u)
+    return ((loss * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+def grpo_reference_last(
+    per_token_logps, old_per_token_logps, advantages, completion_mask, *, ref_per_token_logps=None
+):
+    every = (per_token_logps, old_per_token_logps, ref_per_token_logps)
+    return grpo(*every, advantages, completion_mask)
+
+
 def almost_nothing(new, old, advantages):
     return 1e-16 * cleanrl_ppo(new, old, advantages)
 
@@ -153,6 +206,76 @@ def normalised_in_groups(new, old, advantages):
     return cleanrl_ppo(new, old, (advantages - advantages.mean(dim=1, keepdim=True)) / std)
 
 
+def k3_rewarded(new, old, advantages, b=0.04):
+    """The KL penalty has the sign of the surrogate."""
+    x = new - old
+    ratio = x.exp()
+    surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return -(surrogate + b * (ratio - 1 - x)).mean()
+
+
+def k1_rewarded(new, old, advantages):
+    return cleanrl_ppo(new, old, advantages) - 0.04 * (old - new).mean()
+
+
+def k3_rewarded_alone(new, old, advantages):
+    """A surrogate that is in no catalogue, and a KL with the wrong sign."""
+    x = new - old
+    bump = torch.exp(-3 * x.square()).detach() * x.exp() * advantages
+    return -(bump + 0.1 * (x.exp() - 1 - x)).mean()
+
+
+def distance_rewarded(new, old, advantages):
+    """A penalty that is in no catalogue, with the wrong sign."""
+    return cleanrl_ppo(new, old, advantages) - 0.1 * ((new - old) ** 4).mean()
+
+
+def reference_rewarded(logps, old_logps, ref_logps, advantages, mask):
+    return grpo(logps, old_logps, ref_logps, advantages, mask, beta=-0.04)
+
+
+def reference_mistaken(logps, old_logps, ref_logps, advantages, mask):
+    return grpo(logps, old_logps, old_logps, advantages, mask) + 0.0 * ref_logps.sum()
+
+
+def clip_times_ratio(new, old, advantages):
+    """A squared importance weight."""
+    ratio = torch.exp(new - old)
+    surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return -(ratio.detach() * surrogate).mean()
+
+
+def clip_times_live_ratio(new, old, advantages):
+    ratio = torch.exp(new - old)
+    return -(ratio * torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)).mean()
+
+
+def mean_probability_ratio(log_prob, old_log_prob, advantages, mask):
+    lengths = mask.sum(-1)
+    ratio = (log_prob.exp() * mask).sum(-1) / (old_log_prob.exp() * mask).sum(-1)
+    a = (advantages * mask).sum(-1) / lengths
+    return -torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()
+
+
+def mean_probability_of_batch(new, old, advantages):
+    ratio = new.exp().mean() / old.exp().mean()
+    return -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+
+def mean_ratio(log_prob, old_log_prob, advantages, mask):
+    ratio = (torch.exp(log_prob - old_log_prob) * mask).sum(-1, keepdim=True)
+    ratio = ratio / mask.sum(-1, keepdim=True)
+    loss = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def float16_ppo(new, old, advantages):
+    """exp overflows early."""
+    new, old, advantages = (x.half() for x in (new, old, advantages))
+    ratio = torch.exp(new - old)
+    return -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+
 def divided_twice(new, old, advantages):
     return cleanrl_ppo(new, old, advantages) / len(advantages)
 
@@ -194,6 +317,10 @@ def positive_only(new, old, advantages):
 
 
 # Not losses
+
+
+def with_setting(new, old, advantages, clip_eps):
+    return sb3_ppo(new, old, advantages, clip_eps)
 
 
 def without_grad(new, old, advantages):

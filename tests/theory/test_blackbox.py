@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from klip.errors import KlipError
-from klip.theory.blackbox import FLAT, GRID, call, describe, open_box, openings
+from klip.theory.blackbox import (
+    FLAT,
+    GRID,
+    call,
+    half_precision,
+    one_by_one,
+    open_box,
+    openings,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -30,14 +38,9 @@ def test_the_gradient_is_the_losses_own():
     np.testing.assert_allclose(answer.value, (x**2 * a).sum())
 
 
-def test_names_tell_the_order_of_arguments():
-    assert next(openings(old_first, "torch")).order == ("old", "new", "advantage")
-    assert next(openings(squared, "torch")).order == ("new", "old", "advantage")
-
-
 def test_a_mask_makes_a_grid_likelier():
     box = next(openings(with_mask, "torch"))
-    assert (box.layout, box.mask_name, box.masked) == (GRID, "mask", True)
+    assert (box.layout, box.masked, box.referenced) == (GRID, True, False)
 
 
 def test_the_first_way_that_works_is_taken():
@@ -65,5 +68,43 @@ def test_what_is_no_loss_is_named(loss, framework, message):
         open_box(loss, framework, works)
 
 
-def test_a_loss_is_called_by_its_name():
-    assert describe(squared) == "squared"
+def with_reference(new, old, ref, advantages):
+    return ((new - ref) * advantages + 0.0 * old).sum()
+
+
+def test_the_reference_is_given_by_its_distance_from_the_old_policy():
+    box = open_box(with_reference, "torch", lambda box: True)
+    x, a = np.array([[0.1, -0.2]]), np.array([[1.0, 2.0]])
+    assert box.referenced
+    np.testing.assert_allclose(call(box, x, a, reference=0.3).value, ((x - 0.3) * a).sum())
+
+
+def shared(new, old, advantages):
+    return -(torch.exp(new - old).mean() * advantages).mean()
+
+
+def counted(new, old, advantages):
+    """Cannot be mapped: it looks at its values."""
+    return shared(new, old, advantages) * (2.0 if advantages[0].item() > 5 else 1.0)
+
+
+@pytest.mark.parametrize("loss", [shared, counted])
+def test_samples_that_share_can_be_asked_one_by_one(loss):
+    box = one_by_one(open_box(loss, "torch", lambda box: True))
+    x, a = np.array([[0.1, -0.2, 0.3]]), np.array([[1.0, -1.0, 2.0]])
+    np.testing.assert_allclose(call(box, x, a).gradient, -np.exp(x) * a)
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_half_precision_is_seen(half):
+    kind = getattr(torch, half)
+
+    def inside(new, old, advantages):
+        return -(torch.exp((new - old).to(kind)) * advantages).mean()
+
+    def beside(new, old, advantages):
+        (new - old).to(kind).exp().mean()
+        return -(torch.exp(new - old) * advantages).mean()
+
+    found = [half_precision(open_box(f, "torch", lambda box: True)) for f in (inside, beside)]
+    assert found == [half, ""]

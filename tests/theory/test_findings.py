@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 
 from klip.shapes import PSPO, DualClip, KLk1, KLk3, StrictClip, parse
-from klip.theory.findings import dead_regions, of_batch, of_pull, pull_at_zero
+from klip.theory.findings import dead_regions, of_batch, of_pull, of_reference, pull_at_zero
 from klip.theory.fit import Match
 from klip.theory.reduction import Coupling, Reduction
+from klip.theory.sharing import MEAN_RATIO, SEQUENCE_MEAN
+from klip.theory.twists import Twist
 from klip.theory.views import pull_of
 
 NO_MATCH = Match(None, "none", {}, 0.0, False, (1.0, 0.0), [])
 
 
 def codes(pull, published=None):
-    return {f.code: f for f in of_pull(pull, NO_MATCH, published, 1e-6, "")}
+    return {f.code: f for f in of_pull(pull, Twist(NO_MATCH), published, 1e-6)}
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,32 @@ def test_a_pull_without_advantage():
 
 
 def test_what_shows_in_a_batch():
-    told = {
-        f.code for f in of_batch(Coupling(True, False), Reduction("x", problem="vary"), "", False)
-    }
+    told = {f.code for f in of_batch(Coupling(True, False), Reduction("x", problem="vary"))}
     assert told == {"batch-dependent", "reduction"}
-    assert list(of_batch(Coupling(False, False), Reduction("mean", 1, 1), "", False)) == []
-    (leak,) = of_batch(Coupling(False, False), Reduction("mean", 1, 1), "it leaks", False)
+    assert list(of_batch(Coupling(False, False), Reduction("mean", 1, 1))) == []
+    (leak,) = of_batch(Coupling(False, False), Reduction("mean", 1, 1), "it leaks")
     assert leak.code == "masked-gradient"
+
+
+def test_a_shared_ratio_is_by_design_if_a_level_is_like_it():
+    mean = Reduction("mean", 1, 1)
+    for sharing, by_design in ((SEQUENCE_MEAN, True), (MEAN_RATIO, False)):
+        (found,) = of_batch(Coupling(False, True), mean, sharing=sharing)
+        assert (found.by_design, sharing.words in found.message) == (by_design, True)
+    (found,) = of_batch(Coupling(True, False), mean, sharing=SEQUENCE_MEAN)  # of a whole batch
+    assert not found.by_design
+
+
+def test_a_penalty_that_rewards_is_named_with_its_coefficient():
+    for penalty, words in ((KLk3(b=0.3), "wrong sign and drives"), (KLk1(b=0.3), "entropy bonus")):
+        twist = Twist(NO_MATCH, penalty=penalty)
+        (found,) = of_pull(lambda x, a: np.exp(x) * a, twist, None, 1e-6)
+        assert found.code == "penalty-sign"
+        assert f"{penalty.name} with the coefficient -0.3" in found.message
+        assert words in found.message
+
+
+def test_a_reference_that_is_not_used():
+    (found,) = of_reference("unused", KLk3(b=0.1))
+    assert "its penalty, kl-k3(b=0.1), holds the policy to the old one" in found.message
+    assert not [*of_reference("unused", None), *of_reference("penalty", KLk3())]

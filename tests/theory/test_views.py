@@ -23,7 +23,15 @@ from klip.shapes import (
     catalogue,
     parse,
 )
-from klip.theory.views import drift, equilibrium, jumps, objective_value, pull_of, reference_context
+from klip.theory.views import (
+    drift,
+    equilibrium,
+    jumps,
+    objective_value,
+    pull_of,
+    raised_by,
+    reference_context,
+)
 
 X = np.linspace(-2.5, 2.5, 41)
 
@@ -103,6 +111,23 @@ def test_jumps_are_found_where_they_are():
               (pytest.approx(np.log(3.0)), pytest.approx(3.0))]  # fmt: skip
     assert found == places
     assert jumps(pull_of(SigmoidGate(temperature=0.001)), 1.0, -4, 4) == []
+
+
+def test_what_a_shape_raises_is_told_in_a_line():
+    words = r"^clip raises ValueError: one two \(test_views.py, line \d+"
+    with pytest.raises(KlipError, match=words), raised_by("clip"):
+        raise ValueError("one\n  two")
+    with pytest.raises(KlipError, match=r"^mine$"), raised_by("clip"):
+        raise KlipError("mine")
+
+
+def test_small_jumps_can_be_left_out():
+    def stairs(log_ratio, advantage):
+        return np.floor(20 * log_ratio) / 20 + (log_ratio > 1)
+
+    assert len(jumps(stairs, 1.0, -2, 2)) > 70
+    ((place, size),) = jumps(stairs, 1.0, -2, 2, least=0.1)
+    assert (place, size) == (pytest.approx(1.0), pytest.approx(1.05))
 
 
 def test_context_can_be_assumed_and_is_checked():

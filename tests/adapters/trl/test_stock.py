@@ -55,6 +55,9 @@ def test_by_hand():
     assert torch.allclose(new.grad * 4, torch.tensor([[-1.1, 0.0], [0.0, 1.5]]).double())
 
 
+GSPO = "importance_sampling_level=sequence epsilon=3e-4 epsilon_high=4e-4"
+
+
 @pytest.mark.parametrize(
     ("settings", "found", "reduction"),
     [
@@ -66,14 +69,23 @@ def test_by_hand():
         ("loss_type=cispo epsilon_high=5.0", "cispo(cap=5.0, floor=0.0)", "masked token mean"),
         ("loss_type=sapo", "sapo(tau_positive=1.0, tau_negative=1.05)", "per-sequence mean"),
         ("importance_sampling_level=sequence", "clip(eps=0.2)", "sequence-level ratio"),
+        (f"{GSPO} loss_type=grpo", "clip(low=0.0003, high=0.0004) at the level sequence-mean",
+         "per-sequence mean"),
+        ("beta=0.04", "clip(eps=0.2) + reference-kl(b=0.04, estimator=weighted-k3)",
+         "masked token mean"),
+        (f"{GSPO} loss_type=grpo beta=0.1", "clip(low=0.0003, high=0.0004) + "
+         "reference-kl(b=0.1, estimator=weighted-k3) at the level sequence-mean",
+         "per-sequence mean"),
     ],
-)
+)  # fmt: skip
 def test_the_probe_names_it_by_its_import_path(settings, found, reduction, capsys):
+    """Nothing that TRL computes looks wrong, and no warning of NumPy's appears."""
     given = ["--settings", *settings.split()] if settings else []
     assert main(["probe", "trl:GRPOTrainer", *given]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f") is {found} " in said
     assert reduction in said
+    assert "nothing looks wrong" in said
 
 
 def test_its_method_is_a_path_too():

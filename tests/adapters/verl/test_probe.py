@@ -16,13 +16,15 @@ PLACE = "verl.trainer.ppo.core_algos"
         ("vanilla", "", "dual-clip(eps=0.2, cap=3.0)"),
         ("vanilla", "clip_ratio_high=0.28 clip_ratio_c=1e9", "clip-higher(low=0.2, high=0.28)"),
         ("vanilla", "loss_agg_mode=seq-mean-token-mean", "dual-clip(eps=0.2, cap=3.0)"),
-        ("gspo", "", "clip(eps=0.2)"),
-        ("geo_mean", "", "clip(low=0.181269, high=0.221403)"),
+        ("gspo", "", "clip(eps=0.2) at the level sequence-mean"),
+        ("gspo", "clip_ratio_low=3e-4 clip_ratio_high=4e-4",
+         "clip(low=0.0003, high=0.0004) at the level sequence-mean"),
+        ("geo_mean", "", "clip(low=0.181269, high=0.221403) at the level geometric-mean"),
         ("sapo", "", "sapo(tau_positive=1.0, tau_negative=1.05)"),
         ("cispo", "", "cispo(cap=1.2, floor=0.8)"),
         ("gpg", "", "reinforce"),
     ],
-)
+)  # fmt: skip
 def test_it_names_them(loss, settings, found, capsys):
     given = ["--settings", *settings.split()] if settings else []
     assert main(["probe", f"{PLACE}:compute_policy_loss_{loss}", *given]) == 0
