@@ -323,7 +323,7 @@ def _watch_jax(function: Callable[..., Any], seen: set[str]) -> Callable[..., An
     import jax
 
     def watched(*args: Any, **named: Any) -> Any:
-        with contextlib.suppress(jax.errors.JAXTypeError):  # not every loss can be traced
+        with contextlib.suppress(Exception):  # not every loss can be traced
             text = str(jax.make_jaxpr(function)(*args, **named))
             found = re.findall(r"\b(b?)f16\[", text)
             seen.update({"b": "bfloat16", "": "float16"}[letter] for letter in found)
