@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from klip.shapes import Clip, KLk3, Shape, Truncate, by_sign, catalogue, parse
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_shapes.py"
@@ -26,3 +28,34 @@ def pytest_generate_tests(metafunc):
     if "published" in metafunc.fixturenames:
         with_objective = [s for s in [*shipped, *users, *composed] if s.published]
         metafunc.parametrize("published", with_objective, ids=lambda s: s.name)
+
+
+OWN = """
+from dataclasses import dataclass
+from klip.shapes import Shape, Threshold, parameter
+from near import factor
+
+@dataclass(frozen=True)
+class Flat(Threshold):
+    top: float = parameter(0.3)
+    def value(self, context):
+        return self.top + 0.0 * factor
+
+@dataclass(frozen=True)
+class Gauss(Shape):
+    "Says what it is."
+    b: float = parameter(0.5)
+    def multiplier(self, s):
+        return s.w * s.advantage * self.b
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder with a file of values, and another file that has a class of the same name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "near.py").write_text("factor = 1\n")
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "other.py").write_text(OWN.replace("parameter(0.5)", "parameter(0.9)"))
+    return tmp_path

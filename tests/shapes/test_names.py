@@ -210,37 +210,6 @@ def test_somebodys_code_is_not_executed(tmp_path, monkeypatch):
     assert not (tmp_path / "executed").exists()
 
 
-OWN = """
-from dataclasses import dataclass
-from klip.shapes import Shape, Threshold, parameter
-from near import factor
-
-@dataclass(frozen=True)
-class Flat(Threshold):
-    top: float = parameter(0.3)
-    def value(self, context):
-        return self.top + 0.0 * factor
-
-@dataclass(frozen=True)
-class Gauss(Shape):
-    "Says what it is."
-    b: float = parameter(0.5)
-    def multiplier(self, s):
-        return s.w * s.advantage * self.b
-"""
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A folder with a file of values, and another file that has a class of the same name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "near.py").write_text("factor = 1\n")
-    (tmp_path / "mine.py").write_text(OWN)
-    (tmp_path / "other.py").write_text(OWN.replace("parameter(0.5)", "parameter(0.9)"))
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -268,28 +237,6 @@ def test_classes_of_one_name_in_two_files_stay_apart(own):
 def test_an_unknown_own_value_says_where_it_was_looked_for(own):
     with pytest.raises(NameUnknown, match=r"'Gaus' in mine.py; did you mean Gauss\?"):
         parse("clip(eps=0.2) + mine.py:Gaus")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "same"),
-    [
-        ("import dataclass", "import dataclass  # a comment", True),
-        ("Says what it is.", "Says more.", True),
-        ("self.b\n", "(self.b)\n\n\n", True),
-        ("* self.b", "* self.b * 2", False),
-    ],
-)
-def test_the_meaning_of_code_is_hashed_not_its_looks(before, after, same, own):
-    first = digest_of_code("mine.py:Gauss")
-    assert before in OWN
-    (own / "mine.py").write_text(OWN.replace(before, after))
-    assert (digest_of_code("mine.py:Gauss") == first) == same
-
-
-def test_a_file_beside_it_is_part_of_the_code(own):
-    first = digest_of_code("clip(eps=mine.py:Flat)")
-    (own / "near.py").write_text("factor = 2\n")
-    assert digest_of_code("clip(eps=mine.py:Flat)") != first
 
 
 def test_an_object_of_an_imported_class_is_spelled_with_its_file(own, monkeypatch):
