@@ -43,7 +43,7 @@ def differences(group: GroupFindings) -> Picture | None:
     marks: list[Mark] = [Guide(0.0, "", "x")]
     for place, (name, e) in enumerate(rows):
         low, high = (None if end is None else 100 * end for end in (e.low, e.high))
-        about = f"{e.n} pair{'' if e.n == 1 else 's'}"
+        about = f"{e.n} against {e.against} seeds"
         marks.append(Whisker(name, place, 100 * e.estimate, low, high, look[name], about))
     names = tuple((float(place), name) for place, (name, _) in enumerate(rows))
     x = Axis(f"final accuracy minus that of {first.name}, points")

@@ -22,6 +22,7 @@ from klip.pages import words
 from klip.pages.cards import cards
 from klip.pages.template import page
 from klip.studies.across import Across, PooledShape
+from klip.studies.comparing import CLAIM
 from klip.studies.findings import Findings
 from klip.studies.identities import FORMS
 from klip.studies.learning import SMOOTHING
@@ -48,7 +49,8 @@ def render(
         "machines": _machines(study),
         "paper": dict(keys=PAPER, titles=TITLES, table=table, published=published_return),
         "finals": findings.finals,
-        "paired": _paired(findings.differences),
+        "differences": _differences(findings.differences),
+        "family": max((d.final.family for d in findings.differences), default=0),
         "across": None if findings.across is None else _across(findings.across),
         "seeds": sorted({row.summary.n for row in findings.finals if row.summary}),
         "same": findings.comparisons,
@@ -63,7 +65,7 @@ def render(
 
 
 def answer(findings: Findings) -> list[str]:
-    """Who won, and how sure that is: what the paired differences to PPO-Clip show, in sentences."""
+    """Who won, and how sure that is: what the differences to PPO-Clip show, in sentences."""
     main = main_labels(findings.study)
     compared = [
         d
@@ -72,30 +74,37 @@ def answer(findings: Findings) -> list[str]:
     ]
     if not compared:
         return []
-    same = [d for d in compared if d.paired.identical]
-    others = [d for d in compared if not d.paired.identical]
+    same = [d for d in compared if d.identical]
+    others = [d for d in compared if not d.identical]
     sentences = []
     for shown in ("higher", "lower"):
         names = [
-            f"{d.first.label} on {d.first.task} ({words.difference(d.paired.difference)})"
+            f"{d.first.label} on {d.first.task} ({words.difference(d.final)})"
             for d in others
-            if _sign(d.paired.difference) == shown
+            if words.verdict(d.final) == shown
         ]
         if names:
             sentences.append(f"Shown to end {shown} than PPO-Clip: {'; '.join(names)}.")
-    open_ = sum(_sign(d.paired.difference) == "open" for d in others)
-    if others and open_ == len(others):
+    unsure = [d for d in others if words.verdict(d.final) == "open"]
+    if others and len(unsure) == len(others):
         sentences.append("No shape is shown to end higher or lower than PPO-Clip.")
-    if open_:
+    if unsure:
+        alone = sum(_leaves_zero(d.final) for d in unsure)
+        tempting = f"; the intervals of {alone} leave 0, as some of so many do by chance"
         sentences.append(
-            f"In {open_} of {len(others)} comparisons on a task these seeds do not tell a shape "
-            "apart from PPO-Clip."
+            f"In {len(unsure)} of {len(others)} comparisons on a task these seeds do not tell a "
+            f"shape apart from PPO-Clip{tempting if alone else ''}."
         )
     if same:
         names = [*dict.fromkeys(d.first.label for d in same)]
         tasks = len({d.first.task for d in same})
         where = f"on {tasks} task{'' if tasks == 1 else 's'}"
         sentences.append(f"The same final return at every seed: {', '.join(names)}, {where}.")
+    family = max(d.final.family for d in compared)
+    if family > 1:
+        sentences.append(
+            f"Claims are corrected for {family} comparisons (Holm), intervals are not."
+        )
     return sentences
 
 
@@ -149,16 +158,16 @@ def _machines(study: Study) -> list[dict[str, Any]]:
     return [{"about": json.loads(text), "runs": count} for text, count in sorted(counts.items())]
 
 
-def _paired(differences: Sequence[Difference]) -> list[dict[str, Any]]:
+def _differences(differences: Sequence[Difference]) -> list[dict[str, Any]]:
     """Differences by task and reference, each on a scale around zero."""
     groups: dict[tuple[str, str], list[Difference]] = {}
     for d in differences:
         groups.setdefault((d.first.task, d.second.label), []).append(d)
     tables = []
     for (task, reference), members in groups.items():
-        marks = words.around_zero([d.paired.difference for d in members])
+        marks = words.around_zero([d.final for d in members])
         lines = [
-            {"d": d, "e": d.paired.difference, "mark": mark, "says": _says(d)}
+            {"d": d, "e": d.final, "over": d.over_training, "mark": mark, "says": _says(d)}
             for d, mark in zip(members, marks, strict=True)
         ]
         tables.append({"task": task, "reference": reference, "lines": lines})
@@ -181,25 +190,26 @@ def _compared(row: PooledShape) -> str:
         return "the reference"
     if row.same:
         return "same scores"
-    if e.low is None or e.high is None:
+    if e.p_holm is None:
         return "one seed: nothing can be said about the next"
-    return "better" if e.low > 0.5 else "worse" if e.high < 0.5 else "open"
+    return "open" if e.p_holm > CLAIM else "better" if e.estimate > 0.5 else "worse"
 
 
 def _says(d: Difference) -> str:
-    """What a paired difference shows, and what it does not."""
-    e, p = d.paired.difference, d.paired
-    if p.identical:
+    """What a difference shows, and what it does not."""
+    e = d.final
+    if d.identical:
         return "the same final return at every seed"
     if e.low is None or e.high is None:
-        return "one pair: nothing can be said about the next seed"
-    if _sign(e) != "open":
-        return f"{_sign(e)}; {e.n} pairs"
-    return f"open: {e.n} pairs show only what is beyond ±{words.number((e.high - e.low) / 2)}"
+        return "one seed: nothing can be said about the next"
+    if (shown := words.verdict(e)) != "open":
+        return shown
+    if e.p is None:
+        return f"open: {e.remark}"
+    if _leaves_zero(e):
+        return f"open: by itself it would be shown, among {e.family} comparisons it is not"
+    return f"open: these seeds show only what is beyond ±{words.number((e.high - e.low) / 2)}"
 
 
-def _sign(e: Estimate) -> str:
-    """What is known of a difference's sign: higher, lower or open."""
-    if e.low is None or e.high is None:
-        return "open"
-    return "higher" if e.low > 0 else "lower" if e.high < 0 else "open"
+def _leaves_zero(e: Estimate) -> bool:
+    return e.low is not None and e.high is not None and not e.low <= 0 <= e.high

@@ -41,6 +41,7 @@ def render(
         "runs": runs,
         "starts": (min(starts), max(starts)) if starts else None,
         "seeds": sorted({run.seed for run in done}),
+        "family": findings.comparisons,
         "collapsed": sum(arm.collapsed for arm in findings.arms),
         "settings": settings(runs),
         "machines": sorted({_machine(machine) for run in runs for machine in run.machines}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from klip.studies.comparing import CLAIM
 from klip.studies.scores import Estimate
 from klip.studies.study import plain
 
@@ -103,10 +104,25 @@ def reach(e: Estimate | None) -> str:
 
 
 def verdict(e: Estimate | None) -> str:
-    """What a difference shows, and no more: higher, lower or open."""
-    if e is None or e.low is None or e.high is None or not _bounded(e):
+    """What a comparison shows, and no more: higher, lower or open.
+
+    Where it is one of several, its corrected p-value decides.
+    """
+    p = None if e is None else e.p if e.p_holm is None else e.p_holm
+    if e is None or p is None or p > CLAIM:
         return "open"
-    return "higher" if e.low > 0 else "lower" if e.high < 0 else "open"
+    return "higher" if e.estimate > 0 else "lower"
+
+
+def chance(p: float | None) -> str:
+    """A p-value.
+
+    >>> chance(0.0314), chance(0.00002), chance(0.8), chance(None)
+    ('0.031', '< 0.001', '0.80', '–')
+    """
+    if p is None:
+        return UNKNOWN
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def estimate(e: Estimate | None) -> float | None:
@@ -116,7 +132,7 @@ def estimate(e: Estimate | None) -> float | None:
 
 FILTERS: Final[tuple[Callable[..., Any], ...]] = (
     number, fixed, signed, cell, interval, difference, percent, points, span, ends, reach, verdict,
-    estimate, plain,
+    chance, estimate, plain,
 )  # fmt: skip
 
 

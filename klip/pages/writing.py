@@ -27,7 +27,7 @@ from klip.studies import across, arms
 from klip.studies.findings import Findings, find
 from klip.studies.reading import Known, read_study, stamp
 from klip.studies.study import Study
-from klip.studies.tables import as_csv, as_latex, records, returns_as_latex
+from klip.studies.tables import as_csv, as_json, as_latex, records, returns_as_latex
 
 Say = Callable[[str], None]
 
@@ -57,7 +57,10 @@ def report_of(study: Study) -> Report:
         every = [picture for kinds in by_group.values() for picture in kinds.values()]
         return Report(
             partial(tokens.render, arm_findings, by_group),
-            lambda: {"arms.csv": as_csv(arms.records(arm_findings))},
+            lambda: {
+                "arms.csv": as_csv(arms.records(arm_findings)),
+                "arms.json": as_json(arms.records(arm_findings)),
+            },
             lambda: {picture.stem: as_matplotlib.drawn(picture) for picture in every},
         )
     findings = find(study)
@@ -73,9 +76,11 @@ def report_of(study: Study) -> Report:
 
 
 def _tables(findings: Findings) -> dict[str, str]:
-    """Every number as CSV; in LaTeX the paper's Table 1, and the final return of every variant."""
+    """Every number as CSV and JSON; in LaTeX the paper's Table 1, and returns of all variants."""
+    rows = records(findings.finals, findings.differences)
     texts = {
-        "table.csv": as_csv(records(findings.finals, findings.differences)),
+        "table.csv": as_csv(rows),
+        "table.json": as_json(rows),
         "table.tex": as_latex(findings.table_1),
         "returns.tex": returns_as_latex(findings.finals),
     }

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from klip.shapes.names import brief
 from klip.studies.bootstrap import Floats
+from klip.studies.comparing import corrected
 from klip.studies.published import PAPER, settings_differ
 from klip.studies.scores import Estimate, ScoreProfile, Scores, normalise, stack
 from klip.studies.statistics import iqm, mean, performance_profile, probability_of_improvement
@@ -62,7 +63,7 @@ class PooledShape:
     iqm: Estimate
     mean: Estimate
     better: Estimate | None
-    """Probability of improvement over PPO-Clip; None for PPO-Clip."""
+    """Probability of improvement over PPO-Clip, corrected for all shapes; None for PPO-Clip."""
     same: bool
     """Whether it has PPO-Clip's scores on every task."""
     profile: ScoreProfile
@@ -165,6 +166,7 @@ def records(pool: Across) -> list[dict[str, Any]]:
         for name, e in (("iqm", row.iqm), ("mean", row.mean), ("improvement", row.better)):
             if e is not None:
                 more = {"low": e.low, "high": e.high, "method": e.method}
+                more |= {"p": e.p, "p_holm": e.p_holm}
                 numbers.append(_record(name, e.estimate, about | more))
         p = row.profile
         for i, tau in enumerate(p.taus):
@@ -175,8 +177,8 @@ def records(pool: Across) -> list[dict[str, Any]]:
 
 
 def _record(name: str, estimate: float, about: Mapping[str, Any]) -> dict[str, Any]:
-    columns = ("task", "shape", "label", "tau", "estimate", "low", "high", "method", "tasks",
-               "seeds", "diverged")  # fmt: skip
+    columns = ("task", "shape", "label", "tau", "estimate", "low", "high", "method", "p", "p_holm",
+               "tasks", "seeds", "diverged")  # fmt: skip
     return {"statistic": name, **dict.fromkeys(columns), "estimate": estimate, **about}
 
 
@@ -292,10 +294,16 @@ def _rows(
             label = f"{label}, code {key[1]}"
         better = None if key == CLIP else probability_of_improvement(own, clip)
         same = np.array_equal(own.values, clip.values)
+        if better is not None and same:  # its runs are PPO-Clip's: there is nothing to test
+            better = replace(better, p=None)
         variant = label if label in study.labels else sides[0].members[key].label
         profile = performance_profile(own, taus)
         rows.append(
             PooledShape(shape, label, variant, own, iqm(own), mean(own), better, same, profile)
         )
+    others = [row for row in rows if row.better is not None]
+    tests = corrected([row.better for row in others if row.better is not None])
+    rows = [row for row in rows if row.better is None]
+    rows += [replace(row, better=test) for row, test in zip(others, tests, strict=True)]
     order = study.labels.index
     return tuple(sorted(rows, key=lambda row: (row.better is not None, order(row.variant))))

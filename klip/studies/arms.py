@@ -3,22 +3,26 @@
     Study ── find_arms ──> TokenFindings ──> page, table, figures
 
 A token run is known by its config, which names the arm it belongs to and that arm's group. The
-other arms of a group are compared with its first arm, seed by seed.
+other arms of a group are compared with its first arm. All arms of a seed share its warm-up, which
+makes their accuracies alike over training and not at the end: the first are compared seed by seed,
+the last by Welch's interval (`benchmarks/comparisons.py`). Claims rest on p-values that Holm
+corrects for all comparisons of the experiment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from klip.errors import KlipError
+from klip.studies.comparing import corrected
 from klip.studies.scores import Estimate, Scores
-from klip.studies.statistics import mean, paired_difference
+from klip.studies.statistics import difference, mean, paired_difference
 from klip.studies.study import Column, Run, Study
-from klip.studies.tables import ends
+from klip.studies.tables import against, ends
 
 COLLAPSED: Final = 0.5
 """A run has collapsed if its final accuracy is below this share of its warm-up's."""
@@ -127,7 +131,15 @@ def shown_runs(study: Study) -> list[Run]:
     return [arm.ended[0] for arm in arms_of(study) if arm.ended]
 
 
-def difference(first: Arm, second: Arm, score: Score = final) -> Estimate | None:
+def apart(first: Arm, second: Arm, score: Score = final) -> Estimate | None:
+    """The first minus the second, each over its own seeds, with Welch's 95 % interval."""
+    if not first.ended or not second.ended:
+        return None
+    x, y = (Scores.of(arm.scores(score).values()) for arm in (first, second))
+    return difference(x, y)
+
+
+def paired(first: Arm, second: Arm, score: Score) -> Estimate | None:
     """The first minus the second over the seeds of both, with a 95 % Student interval."""
     x, y = first.scores(score), second.scores(score)
     both = [s for s in x.keys() & y.keys() if x[s] is not None and y[s] is not None]
@@ -150,7 +162,7 @@ class ArmFindings:
     difference: Estimate | None
     """Final accuracy minus that of the group's first arm."""
     early: Estimate | None
-    """The same for the accuracy over training."""
+    """The same for the accuracy over training, seed by seed."""
 
     def share(self, part: str) -> float | None:
         """The estimate of one of the parts alone."""
@@ -197,21 +209,51 @@ class TokenFindings:
         """The arms of all groups."""
         return tuple(arm for group in self.groups for arm in group.arms)
 
+    @property
+    def comparisons(self) -> int:
+        """How many differences of final accuracy claims are corrected for."""
+        rows = [row.difference for group in self.groups for row in group.rows]
+        pairs = [pair.final for group in self.groups for pair in group.matched]
+        return sum(e is not None and e.p is not None for e in rows + pairs)
+
 
 def find_arms(study: Study) -> TokenFindings:
     """Everything that a report says of a token experiment."""
     groups: dict[str, list[Arm]] = {}
     for arm in arms_of(study):
         groups.setdefault(arm.group, []).append(arm)
-    return TokenFindings(study, tuple(_group(name, arms) for name, arms in groups.items()))
+    return TokenFindings(study, _corrected([_group(name, arms) for name, arms in groups.items()]))
+
+
+def _corrected(groups: Sequence[GroupFindings]) -> tuple[GroupFindings, ...]:
+    """Groups whose final differences are one family of hypotheses, and those over training one."""
+    rows = [row for group in groups for row in group.rows]
+    pairs = [pair for group in groups for pair in group.matched]
+    finals = iter(_family([*(row.difference for row in rows), *(pair.final for pair in pairs)]))
+    early = iter(_family([*(row.early for row in rows), *(pair.early for pair in pairs)]))
+    new_rows = iter([replace(row, difference=next(finals), early=next(early)) for row in rows])
+    new_pairs = iter([replace(pair, final=next(finals), early=next(early)) for pair in pairs])
+    return tuple(
+        replace(
+            group,
+            rows=tuple(next(new_rows) for _ in group.rows),
+            matched=tuple(next(new_pairs) for _ in group.matched),
+        )
+        for group in groups
+    )
+
+
+def _family(estimates: Sequence[Estimate | None]) -> list[Estimate | None]:
+    tested = iter(corrected([e for e in estimates if e is not None]))
+    return [None if e is None else next(tested) for e in estimates]
 
 
 def _group(name: str, arms: list[Arm]) -> GroupFindings:
     named = {arm.name: arm for arm in arms}
     matched = (
         MatchedPair(
-            arm, other, difference(arm, other), difference(arm, other, over_training),
-            difference(arm, other, average("zeroed")),
+            arm, other, apart(arm, other), paired(arm, other, over_training),
+            paired(arm, other, average("zeroed")),
         )
         for arm in arms
         if (other := named.get(arm.against)) is not None
@@ -229,8 +271,8 @@ def _row(arm: Arm, first: Arm) -> ArmFindings:
         arm.estimate(over_training),
         arm.estimate(greedy),
         {part: arm.estimate(average(part)) for part in PARTS},
-        None if arm is first else difference(arm, first),
-        None if arm is first else difference(arm, first, over_training),
+        None if arm is first else apart(arm, first),
+        None if arm is first else paired(arm, first, over_training),
     )
 
 
@@ -263,7 +305,8 @@ def records(findings: TokenFindings) -> list[dict[str, Any]]:
             "group": arm.group, "arm": arm.name, "shape": arm.shape, "seeds": len(arm.ended),
             "collapsed": arm.collapsed,
         }  # fmt: skip
-        for name, e in {**estimates, "difference": row.difference}.items():
+        for name, e in estimates.items():
             about |= {name: e.estimate if e else None, **ends(name, e)}
+        about |= {**against("difference", row.difference), **against("early", row.early)}
         rows.append(about)
     return rows

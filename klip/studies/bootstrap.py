@@ -146,6 +146,21 @@ def expanded(replicates: Floats, level: float, tasks: int, runs: int) -> Interva
     return percentile(replicates, float(1 - 2 * stats.norm.cdf(-reach)))
 
 
+def expanded_p(replicates: Floats, null: float, tasks: int, runs: int) -> Floats:
+    """1 minus the level at which an end of the `expanded` interval just reaches `null`.
+
+    >>> spread = np.linspace(-1, 1, 10001)
+    >>> low, _ = expanded(spread, level=0.95, tasks=7, runs=3)
+    >>> round(float(expanded_p(spread, float(low), tasks=7, runs=3)), 2)
+    0.05
+    """
+    least = 1 / (replicates.shape[-1] + 1)  # no tail is known better than that
+    below, above = (np.mean(side, axis=-1) for side in (replicates <= null, replicates >= null))
+    tail = np.clip(np.minimum(below, above), least, 0.5)
+    reach = -stats.norm.ppf(tail) / np.sqrt(runs / (runs - 1))
+    return np.asarray(2 * stats.t.sf(reach, tasks * (runs - 1)))
+
+
 def bca(values: Floats, statistic: Statistic, index: Indices, level: float) -> Interval:
     """[Q(p(z_{a/2})), Q(p(z_{1-a/2}))] of theta*, p(z) = Phi(z0 + (z0 + z) / (1 - g (z0 + z))).
 
@@ -202,8 +217,18 @@ def student(values: Floats, level: float) -> Interval:
 
 
 def half_width(v: Floats, freedom: Floats, level: float) -> Any:
-    """t_nu sqrt(sum v), nu = (sum v)^2 / sum(v^2 / freedom), over the last axis of v."""
+    """t_nu sqrt(sum v) over the last axis of v, nu being `satterthwaite`'s."""
+    total, nu = satterthwaite(v, freedom)
+    return stats.t.ppf((1 + level) / 2, nu) * np.sqrt(total)
+
+
+def satterthwaite(v: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+    """sum v and nu = (sum v)^2 / sum(v^2 / freedom), over the last axis of v; nu is 1 where v is 0.
+
+    >>> total, nu = satterthwaite(np.array([1.0, 1.0]), np.array([4.0, 4.0]))
+    >>> float(total), float(nu)
+    (2.0, 8.0)
+    """
     total, squares = v.sum(axis=-1), (v**2 / freedom).sum(axis=-1)
     known = squares > 0
-    nu = np.where(known, total**2 / np.where(known, squares, 1), 1.0)
-    return stats.t.ppf((1 + level) / 2, nu) * np.sqrt(total)
+    return total, np.where(known, total**2 / np.where(known, squares, 1), 1.0)

@@ -28,11 +28,11 @@ class Findings:
 
     study: Study
     finals: tuple[FinalReturns, ...]
-    """Every variant's final returns."""
+    """Every variant's final returns, and its mean returns over training."""
     table_1: Mapping[str, Mapping[str, FinalReturns]]
     """The paper's table: by task and algorithm."""
     differences: tuple[Difference, ...]
-    """Paired, against PPO-Clip where it is there."""
+    """Against PPO-Clip where it is there; p-values are corrected for all of them."""
     sweeps: tuple[Sweep, ...]
     across: Across | None
     """Scores pooled over tasks; None where they cannot be pooled."""

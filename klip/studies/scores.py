@@ -109,11 +109,20 @@ class Estimate:
     diverged: int = 0
     counted: int = 0
     remark: str = ""
+    p: float | None = None
+    """Of a comparison: how likely one at least as far off is where there is no difference."""
+    p_holm: float | None = None
+    """The same, corrected for all comparisons of its `family`; claims rest on it."""
+    family: int = 1
 
     def __str__(self) -> str:
         text = _number(self.estimate)
         if self.low is not None and self.high is not None:
             text += f" [{_number(self.low)}, {_number(self.high)}], {self.level:.4g} {self.method}"
+        if self.p_holm is not None:
+            text += f", p {self.p_holm:.2g} (Holm, {self.family} comparisons)"
+        elif self.p is not None:
+            text += f", p {self.p:.2g}"
         text += f", {_runs(self.n, self.tasks)}"
         if self.against is not None:
             text += f" against {self.against}"

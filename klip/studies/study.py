@@ -99,6 +99,13 @@ class Run:
             [{"step": s, "return_mean": None if np.isnan(r) else r} for s, r in pairs]
         )
 
+    @cached_property
+    def over_training(self) -> float | None:
+        """The area under its learning curve, per step; None unless it has a final return."""
+        if self.final is None:
+            return None
+        return area_per_step(self.metrics["step"], self.metrics["return_mean"])
+
 
 @dataclass(frozen=True, eq=False)
 class Variant:
@@ -122,6 +129,11 @@ class Variant:
         """Final return by seed, None where it diverged; runs that are not done are left out."""
         ended = (run for run in self.runs if run.final is not None or run.status == "diverged")
         return {run.seed: run.final for run in ended}
+
+    @property
+    def over_training(self) -> dict[int, float | None]:
+        """Mean return over training by seed, of the same runs."""
+        return {run.seed: run.over_training for run in self.runs if run.seed in self.scores}
 
     def count(self, *status: str) -> int:
         """How many runs have one of these statuses."""
@@ -172,6 +184,22 @@ class Study:
     def ended(self) -> bool:
         """Whether no run will change by itself any more."""
         return all(run.status in ENDED for run in self.runs)
+
+
+def area_per_step(steps: Column, values: Column) -> float | None:
+    """The area under a curve over its length, by trapezia: its mean over training.
+
+    It reaches from the first value to the last. Points without a value in between lie on the
+    straight line between their neighbours; None where no point has a value.
+
+    >>> area_per_step(np.array([0.0, 1.0, 2.0, 4.0]), np.array([np.nan, 2.0, np.nan, 8.0]))
+    5.0
+    """
+    there = ~np.isnan(values)
+    x, y = steps[there], values[there]
+    if len(x) < 2:
+        return float(y[0]) if len(y) else None
+    return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
 def _rank(shape: str) -> tuple[int, str]:

@@ -1,19 +1,22 @@
-"""The report's tables: final returns, the paper's Table 1, paired differences, knob sweeps.
+"""The report's tables: returns, the paper's Table 1, differences to a reference, knob sweeps.
 
 In the paper's definitions: the final return is a run's mean over the last tenth of its steps; a
-cell is mean and population deviation over seeds. Intervals are Student's, of 95 %.
+cell is mean and population deviation over seeds. Beside it stands the mean over all of training,
+the area under the curve. Intervals are of 95 %: Student's of a mean, Welch's of a difference.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from klip.shapes.names import shape_of
+from klip.studies.comparing import corrected
 from klip.studies.published import (
     PAPER,
     TASKS,
@@ -23,9 +26,11 @@ from klip.studies.published import (
     published_return,
     why_not_compared,
 )
-from klip.studies.scores import Estimate, Paired, Scores, Summary
-from klip.studies.statistics import against_published, mean, paired_difference, summarise
+from klip.studies.scores import Estimate, Scores, Summary
+from klip.studies.statistics import against_published, difference, mean, summarise
 from klip.studies.study import Study, Variant
+
+SAME: Final = "no width: the same at every seed"
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class FinalReturns:
     """Ours minus the published mean."""
     apart: str
     """Why nothing published stands beside it."""
+    over_training: Estimate | None = None
+    """The mean return over all of training: the area under the learning curve, per step."""
 
     @property
     def open(self) -> int:
@@ -50,11 +57,16 @@ class FinalReturns:
 
 @dataclass(frozen=True)
 class Difference:
-    """A variant minus another, seed by seed."""
+    """A variant minus a reference; p-values are corrected for all comparisons of the study."""
 
     first: Variant
     second: Variant
-    paired: Paired
+    """The reference."""
+    final: Estimate
+    over_training: Estimate
+    """Of the mean returns over all of training."""
+    identical: bool
+    """Whether the final returns are equal at every seed that both have."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +95,11 @@ def _final(variant: Variant) -> FinalReturns:
     if all(score is None for score in scores.values()):
         return FinalReturns(variant, None, None, published, None, apart)
     known = Scores.of(scores.values())
-    difference = None
+    apart_by = None
     if published is not None:
-        difference = against_published(known, published.mean, published.std, published.n)
-    return FinalReturns(variant, summarise(known), mean(known), published, difference, apart)
+        apart_by = against_published(known, published.mean, published.std, published.n)
+    over = mean(Scores.of(variant.over_training.values()))
+    return FinalReturns(variant, summarise(known), mean(known), published, apart_by, apart, over)
 
 
 def table_1(rows: Sequence[FinalReturns]) -> dict[str, dict[str, FinalReturns]]:
@@ -106,20 +119,47 @@ def table_1(rows: Sequence[FinalReturns]) -> dict[str, dict[str, FinalReturns]]:
 
 
 def differences(study: Study) -> list[Difference]:
-    """Each variant against a reference of the same task and settings: PPO-Clip if it is there."""
-    compared = []
+    """Each variant against the reference of the same task and settings.
+
+    The final returns of all comparisons in the study are one family of hypotheses, their means
+    over training another. A shape whose runs are the reference's makes no claim, and none counts.
+    """
     groups: dict[tuple[str, str], list[Variant]] = defaultdict(list)
     for variant in study.variants:
         groups[variant.task, repr(sorted(variant.settings.items()))].append(variant)
+    compared = []
     for members in groups.values():
-        reference, *others = sorted(members, key=lambda v: v.shape != PAPER["ppo_clip"])
-        for variant in others:
-            first, second = variant.scores, reference.scores
-            both = first.keys() & second.keys()
-            if any(first[s] is not None and second[s] is not None for s in both):
-                paired = paired_difference(first, second)
-                compared.append(Difference(variant, reference, paired))
-    return compared
+        reference, *others = sorted(members, key=_fitness)
+        if reference.scored:
+            compared += [_difference(v, reference) for v in others if v.scored]
+    finals = corrected([d.final for d in compared])
+    over = corrected([d.over_training for d in compared])
+    return [
+        replace(d, final=final, over_training=all_along)
+        for d, final, all_along in zip(compared, finals, over, strict=True)
+    ]
+
+
+def _fitness(variant: Variant) -> tuple[bool, bool]:
+    """What a reference should be: PPO-Clip, else a shape that everybody knows; lowest is best."""
+    return variant.shape != PAPER["ppo_clip"], ":" in variant.shape
+
+
+def _difference(variant: Variant, reference: Variant) -> Difference:
+    final = _between(variant.scores, reference.scores)
+    over = _between(variant.over_training, reference.over_training)
+    return Difference(variant, reference, final, over, final.remark == SAME)
+
+
+def _between(first: Mapping[int, float | None], second: Mapping[int, float | None]) -> Estimate:
+    """The first minus the second; exactly 0 where they are equal at every seed that both have."""
+    e = difference(Scores.of(first.values()), Scores.of(second.values()))
+    both = first.keys() & second.keys()
+    pairs = [s for s in both if first[s] is not None or second[s] is not None]
+    if not pairs or any(first[s] != second[s] for s in pairs):
+        return e
+    n = len(pairs)
+    return replace(e, estimate=0.0, low=0.0, high=0.0, n=n, against=n, remark=SAME, p=None)
 
 
 def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
@@ -144,13 +184,12 @@ def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
     return swept
 
 
-def records(rows: Sequence[FinalReturns], paired: Sequence[Difference]) -> list[dict[str, Any]]:
-    """One flat record per variant, with all that the page's tables show: for CSV and LaTeX."""
-    against = {id(d.first): d for d in paired}
+def records(rows: Sequence[FinalReturns], compared: Sequence[Difference]) -> list[dict[str, Any]]:
+    """One flat record per variant, with all that the page's tables show: for CSV and JSON."""
+    reference = {id(d.first): d for d in compared}
     lines = []
     for row in rows:
-        v, s, m, d = row.variant, row.summary, row.mean, against.get(id(row.variant))
-        pair = d.paired.difference if d else None
+        v, s, m, d = row.variant, row.summary, row.mean, reference.get(id(row.variant))
         lines.append({
             "task": v.task, "shape": v.shape, "label": v.label, "runs": len(v.runs),
             "done": v.count("done"), "diverged": v.count("diverged"), "open": row.open,
@@ -158,14 +197,18 @@ def records(rows: Sequence[FinalReturns], paired: Sequence[Difference]) -> list[
             "mean": s.mean if s else None, "std": s.std if s else None,
             "sample_std": s.sample_std if s else None, "iqm": s.iqm if s else None,
             **ends("mean", m),
+            "over_training": row.over_training.estimate if row.over_training else None,
+            **ends("over_training", row.over_training),
             "published_mean": row.published.mean if row.published else None,
             "published_std": row.published.std if row.published else None,
             "minus_published": row.difference.estimate if row.difference else None,
             **ends("minus_published", row.difference),
-            "reference": d.second.label if d else None, "pairs": pair.n if pair else None,
-            "minus_reference": pair.estimate if pair else None,
-            **ends("minus_reference", pair),
-            "identical": d.paired.identical if d else None,
+            "reference": d.second.label if d else None,
+            "identical": d.identical if d else None,
+            "reference_seeds": d.final.against if d else None,
+            "comparisons": d.final.family if d else None,
+            **against("minus_reference", d.final if d else None),
+            **against("over_training_minus_reference", d.over_training if d else None),
             "not_compared": row.apart or None,
         })  # fmt: skip
     return lines
@@ -175,6 +218,13 @@ def ends(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
     """The ends of an interval under the names `<name>_low` and `<name>_high`."""
     low, high = (estimate.low, estimate.high) if estimate else (None, None)
     return {f"{name}_low": low, f"{name}_high": high}
+
+
+def against(name: str, e: Estimate | None) -> Mapping[str, float | None]:
+    """A difference under a name, its ends, and its p-value as it is and corrected."""
+    p, p_holm = (e.p, e.p_holm) if e else (None, None)
+    estimate = {name: e.estimate if e else None}
+    return estimate | dict(ends(name, e)) | {f"{name}_p": p, f"{name}_p_holm": p_holm}
 
 
 # -- as files -------------------------------------------------------------------------------------
@@ -188,6 +238,11 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
         writer.writeheader()
         writer.writerows(records)
     return file.getvalue()
+
+
+def as_json(records: Sequence[Mapping[str, Any]]) -> str:
+    """A list of objects, numbers in full."""
+    return json.dumps(list(records), indent=1, allow_nan=False) + "\n"
 
 
 def as_latex(cells: Mapping[str, Mapping[str, FinalReturns]]) -> str:
@@ -220,22 +275,28 @@ def as_latex(cells: Mapping[str, Mapping[str, FinalReturns]]) -> str:
 def returns_as_latex(rows: Sequence[FinalReturns]) -> str:
     """Every variant's final return, a line each."""
     lines = [
-        "% Final return: mean ± population std over seeds, and the 95 % Student t interval.",
-        r"\begin{tabular}{llrrr}",
+        "% Final return: mean ± population std over seeds, and the 95 % Student t interval;",
+        "% the same interval of the mean return over training, the area under the curve.",
+        r"\begin{tabular}{llrrrrr}",
         r"\toprule",
-        r"Task & Shape & Final return & 95\,\% interval & Seeds \\",
+        r"Task & Shape & Final return & 95\,\% & Over training & 95\,\% & Seeds \\",
         r"\midrule",
     ]
     for row in rows:
-        m = row.mean
-        interval = "--"
-        if m is not None and m.low is not None and m.high is not None:
-            interval = f"$[{m.low:.0f}, {m.high:.0f}]$"
+        m, over = row.mean, row.over_training
         names = [latex(row.variant.task), latex(row.variant.label)]
         seeds = str(row.summary.n if row.summary else 0)
         value = f"${m.estimate:.0f} \\pm {row.summary.std:.0f}$" if m and row.summary else "--"
-        lines.append(" & ".join([*names, value, interval, seeds]) + r" \\")
+        area = f"${over.estimate:.0f}$" if over else "--"
+        cells = [*names, value, _interval(m), area, _interval(over), seeds]
+        lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _interval(e: Estimate | None) -> str:
+    if e is None or e.low is None or e.high is None:
+        return "--"
+    return f"$[{e.low:.0f}, {e.high:.0f}]$"
 
 
 def _cell(value: Summary | Published | None) -> str:

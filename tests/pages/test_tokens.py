@@ -54,12 +54,12 @@ def test_the_conclusion_says_what_the_intervals_allow_and_no_more():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
-    [(0.1, 0.2, "higher"), (-0.2, -0.1, "lower"), (-0.1, 0.2, "open"), (None, None, "open"),
-     (0.1, 0.1, "open"), (0.0, 0.2, "open")],
+    ("estimate", "p", "p_holm", "said"),
+    [(0.1, 0.01, 0.04, "higher"), (-0.1, 0.01, 0.04, "lower"), (0.1, 0.01, 0.06, "open"),
+     (0.1, 0.01, None, "higher"), (0.1, None, None, "open"), (0.1, 0.2, 0.2, "open")],
 )  # fmt: skip
-def test_a_verdict_needs_an_interval_that_leaves_out_zero(low, high, said):
-    assert verdict(Estimate(0.1, low, high, 5, "t", 0.95)) == said
+def test_a_verdict_needs_a_p_value_that_outlives_the_correction(estimate, p, p_holm, said):
+    assert verdict(Estimate(estimate, 0.0, 0.2, 5, "t", 0.95, p=p, p_holm=p_holm)) == said
 
 
 def test_points_have_a_sign():

@@ -1,5 +1,7 @@
 """Over tasks: what is pooled, what is left out, what the numbers are, and where they are shown."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,7 +71,9 @@ def test_scores_and_statistics_are_those_of_the_module(study, pool):
     assert clip.better is None
     assert per_sample.same
     assert per_sample.better.estimate == 0.5
-    assert spo.better == probability_of_improvement(spo.scores, clip.scores)
+    alone = probability_of_improvement(spo.scores, clip.scores)
+    assert spo.better == replace(alone, p_holm=alone.p, family=1)
+    assert per_sample.better.p is None  # its runs are PPO-Clip's: no hypothesis
 
 
 def test_a_diverged_run_counts_at_the_lowest_score(pool):

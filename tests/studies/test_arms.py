@@ -9,15 +9,17 @@ import pytest
 from klip.errors import KlipError
 from klip.studies.arms import (
     Arm,
+    apart,
     arms_of,
-    difference,
     final,
     find_arms,
     is_tokens,
     mean_over_rows,
+    paired,
     records,
     start,
 )
+from klip.studies.comparing import holm
 from klip.studies.packing import pack
 from klip.studies.reading import read_study
 from klip.studies.study import Run, Study
@@ -97,10 +99,24 @@ def test_arms_stand_in_the_order_of_the_plan(trained):
     assert age.age_shares == pytest.approx((0.7, 0.2, 0.1, 0.0))
 
 
-def test_differences_are_paired_by_seed():
-    e = difference(fake("x", [0.6, 0.7, 0.9]), fake("y", [0.5, 0.6, 0.7]))
-    assert e.estimate == pytest.approx(0.4 / 3)
-    assert (e.n, e.low < 0.1 < e.high) == (3, True)
+def test_final_accuracies_are_compared_by_welchs_interval_and_those_over_training_in_pairs():
+    x, y = fake("x", [0.6, 0.7, 0.9]), fake("y", [0.5, 0.6, 0.7])
+    unpaired, by_seed = apart(x, y), paired(x, y, final)
+    assert unpaired.estimate == pytest.approx(0.4 / 3) == by_seed.estimate
+    assert (unpaired.method, unpaired.n, unpaired.against) == ("Welch t", 3, 3)
+    assert (by_seed.method, by_seed.n, by_seed.against) == ("Student t", 3, None)
+    assert by_seed.high - by_seed.low < unpaired.high - unpaired.low  # these seeds are alike
+
+
+def test_claims_are_corrected_for_every_arm_and_pair(trained):
+    found = find_arms(read_study(trained))
+    rows = [row.difference for group in found.groups for row in group.rows]
+    pairs = [pair.final for group in found.groups for pair in group.matched]
+    tested = [e for e in rows + pairs if e is not None and e.p is not None]
+    assert found.comparisons == len(tested) > 1
+    assert {e.family for e in tested} == {len(tested)}
+    corrected = holm(np.array([e.p for e in tested]))
+    assert [e.p_holm for e in tested] == corrected.tolist()
 
 
 def test_a_run_below_half_of_its_warm_up_has_collapsed():

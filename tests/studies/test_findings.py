@@ -13,7 +13,7 @@ def test_findings_are_what_the_parts_say(tmp_path):
     study = read_study(make_pooled(tmp_path))
     found = find(study)
     assert [row.mean for row in found.finals] == [row.mean for row in finals(study)]
-    assert [d.paired for d in found.differences] == [d.paired for d in differences(study)]
+    assert [d.final for d in found.differences] == [d.final for d in differences(study)]
     assert [c.verdict for c in found.comparisons] == [c.verdict for c in comparisons(study)]
     assert records(found.across)
     hopper = [row.variant.label for row in found.of("Hopper-v4")]

@@ -2,10 +2,12 @@
 
 import csv
 import io
+import json
 
 import numpy as np
 import pytest
 
+from klip.studies.comparing import holm
 from klip.studies.published import (
     PAPER,
     why_not_compared,
@@ -13,6 +15,7 @@ from klip.studies.published import (
 from klip.studies.reading import read_study
 from klip.studies.tables import (
     as_csv,
+    as_json,
     as_latex,
     differences,
     finals,
@@ -58,16 +61,54 @@ def test_only_the_papers_config_stands_in_its_table(paper):
     assert why_not_compared("Ant-v4", "spo(eps=0.2)", {}) == "not in the paper"
 
 
-def test_differences_are_paired_with_clip(paper):
+def test_differences_are_to_clip_and_not_paired(paper):
     found = {d.first.label: d for d in differences(paper)}
     assert found.keys() == {"per-sample", "kl", "adaptive-kl", "clip(eps=0.3)"}
     assert {d.second.label for d in found.values()} == {"clip"}
-    assert found["per-sample"].paired.identical
+    same = found["per-sample"]
+    assert (same.identical, same.final.estimate, same.final.p) == (True, 0.0, None)
     kl = found["kl"]
     pairs = [a.final - b.final for a, b in zip(kl.first.runs, kl.second.runs, strict=True)]
-    assert kl.paired.difference.estimate == pytest.approx(np.mean(pairs))
-    assert found["clip(eps=0.3)"].paired.difference.low is None
-    assert found["clip(eps=0.3)"].paired.only_second == (1,)
+    assert kl.final.estimate == pytest.approx(np.mean(pairs))
+    assert (kl.final.method, kl.final.n, kl.final.against) == ("Welch t", 2, 2)
+    assert (found["clip(eps=0.3)"].final.low, found["clip(eps=0.3)"].final.against) == (None, 2)
+
+
+def test_claims_are_corrected_for_all_comparisons_of_the_study(tmp_path):
+    shapes = ("clip(eps=0.2)", "per-sample(eps=0.2)", "kl(b=1.0)", "spo(eps=0.2)")
+    make_study(tmp_path, ("CartPole-v1", "Hopper-v4"), shapes, 3, **small())
+    found = differences(read_study(tmp_path))
+    tested = [d for d in found if not d.identical]
+    assert (len(found), len(tested)) == (6, 4)  # per-sample is clip, to the byte: nothing to test
+    for measure in ("final", "over_training"):
+        estimates = [getattr(d, measure) for d in tested]
+        assert [e.p_holm for e in estimates] == holm(np.array([e.p for e in estimates])).tolist()
+        assert {e.family for e in estimates} == {4}
+
+
+def test_somebodys_own_shape_is_never_the_reference_beside_a_known_one(tmp_path):
+    make_study(tmp_path, shapes=("a.py:Mine()", "spo(eps=0.2)"), seeds=2, **small())
+    (found,) = differences(read_study(tmp_path))
+    assert (found.first.shape, found.second.shape) == ("a.py:Mine()", "spo(eps=0.2)")
+
+
+def test_the_area_under_the_curve_stands_beside_the_final_return(paper):
+    study_rows, compared = finals(paper), differences(paper)
+    written = records(study_rows, compared)
+    for row, record in zip(study_rows, written, strict=True):
+        area = [run.over_training for run in row.variant.scored]
+        if area:
+            assert row.over_training.estimate == pytest.approx(np.mean(area))
+            assert record["over_training"] == row.over_training.estimate
+            assert record["over_training_low"] == row.over_training.low
+            assert f"${row.over_training.estimate:.0f}$" in returns_as_latex(study_rows)
+    (kl,) = [d for d in compared if d.first.label == "kl"]
+    assert kl.over_training.estimate == pytest.approx(
+        np.mean(list(kl.first.over_training.values()))
+        - np.mean(list(kl.second.over_training.values()))
+    )
+    assert "over_training_minus_reference_p_holm" in as_csv(written)
+    assert json.loads(as_json(written)) == written
 
 
 def test_diverged_and_open_runs_are_counted_and_not_averaged(tmp_path):
