@@ -25,7 +25,8 @@ def report(
     Args:
         runs: folder that `klip train`, `klip run` or `klip pack` wrote
         output: the page; it needs nothing beside it, and no network
-        figures: folder for tables and figures; the page's name without its suffix unless given
+        figures: folder for tables and figures; unless given, the page's name without its suffix,
+            or with -figures where that holds runs
         page_only: write the page alone
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
         every: seconds between two looks while watching

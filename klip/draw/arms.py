@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from klip.draw.lines import line
 from klip.draw.palette import Look, looks
 from klip.draw.panel import Axis, Guide, Line, Mark, Panel, Picture, Whisker
-from klip.draw.pictures import line
 from klip.runs.store import slug
 from klip.studies.arms import Arm, GroupFindings, TokenFindings, mean_over_rows, start
 from klip.studies.learning import SeedBand, band, thinned

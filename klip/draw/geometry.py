@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from klip.draw.curves import along_ratio, draw, values
+from klip.draw.curves import draw
 from klip.draw.style import (
     BETA_MAP,
     IN,
@@ -38,6 +38,7 @@ from klip.shapes import (
     PerSample,
     StrictClip,
 )
+from klip.theory.curves import along_ratio, values
 
 EPS: Final = 0.2
 B: Final = 0.5

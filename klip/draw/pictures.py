@@ -1,7 +1,7 @@
 """The pictures of a report, each described once: the paper's figures, of our runs.
 
-To add one, write a function from `Findings` to a `Picture` and name it in `PICTURES`: that makes
-its files. A line in the page's template places it there.
+To add one, write a function from `Findings` to a `Picture`, here or in `diagnostics.py`, and name
+it in `PICTURES`: that makes its files. A line in the page's template places it there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from klip.draw.palette import INK, KILLED, PASSED, Look, looks
-from klip.draw.panel import Axis, Dots, Fan, Floats, Guide, Line, Mark, Panel, Picture, Whisker
+from klip.draw import diagnostics
+from klip.draw.lines import SHOWN, STEPS, line, main_labels, of_seeds, shown_at_first
+from klip.draw.palette import Look, looks
+from klip.draw.panel import Axis, Dots, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.show import show
 from klip.shapes.names import shape_of
 from klip.studies.across import Across, PooledShape
@@ -31,25 +33,10 @@ from klip.studies.published import (
     PAPER,
     algorithm,
     published_curve,
-    published_peak_kill,
     why_not_compared,
 )
 from klip.studies.study import Study, Variant
 from klip.studies.tables import FinalReturns, Sweep
-
-STEPS: Final = Axis("environment steps")
-SHOWN: Final = 5
-"""Lines that a panel of curves shows at first, and in print; on the page others can be added."""
-MOST_ROWS: Final = 30
-"""The most intervals in one panel."""
-FAN: Final = (
-    (0, 8, "1–99 %", 0.14),
-    (1, 7, "5–95 %", 0.2),
-    (2, 6, "10–90 %", 0.26),
-    (3, 5, "25–75 %", 0.34),
-)
-"""Pairs of the nine quantiles of a row of metrics: their places, label and darkness."""
-
 
 # -- who won, how sure ----------------------------------------------------------------------------
 
@@ -68,9 +55,9 @@ def intervals(findings: Findings) -> Picture | None:
         if len(study.tasks) == 1:
             rows.sort(key=lambda row: -row.mean.estimate if row.mean else 0.0)
         if rows:
-            panels.append(_task_intervals(task, rows[:MOST_ROWS], look))
+            panels.append(_task_intervals(task, rows, look))
     most = max((len(panel.y.ticks) for panel in panels), default=0)
-    size = (3.1, 0.75 + 0.2 * most)
+    size = (3.1, max(1.15, 0.75 + 0.2 * most))
     return Picture("intervals", tuple(panels), 4, size) if panels else None
 
 
@@ -79,7 +66,7 @@ def _task_intervals(task: str, rows: Sequence[FinalReturns], look: Mapping[str, 
     for place, row in enumerate(rows):
         if row.mean is not None:
             e, label = row.mean, row.variant.label
-            about = _seeds(e.n)
+            about = of_seeds(e.n)
             marks.append(Whisker(label, place, e.estimate, e.low, e.high, look[label], about))
     labels = [row.variant.label for row in rows]
     clip = next((row for row in rows if row.variant.shape == PAPER["ppo_clip"]), None)
@@ -151,79 +138,14 @@ def _window(members: Sequence[Variant]) -> str:
     return f" (running mean over {SMOOTHING:.0%})".replace("%", " %") if width > 1 else ""
 
 
-def line(
-    label: str,
-    look: Look,
-    seeds: SeedBand,
-    raw: tuple[Floats, Floats] | None = None,
-    shown: bool = True,
-    below: int = 0,
-    floor: float = -np.inf,
-) -> Line:
-    """A band over seeds as a line, with one deviation to either side but not below `floor`."""
-    counts = [_seeds(int(n)) for n in seeds.seeds]
-    about = counts[0] if len(set(counts)) == 1 else tuple(counts)
-    low, high = np.maximum(seeds.mean - seeds.std, floor), seeds.mean + seeds.std
-    if below or seeds.seeds.max() <= 1:
-        return Line(
-            label, look, seeds.steps, seeds.mean, None, None, raw, about, shown, below=below
-        )
-    return Line(label, look, seeds.steps, seeds.mean, low, high, raw, about, shown, below=below)
-
-
 def _published(variant: Variant, look: Look, shown: bool) -> list[Line]:
     key = algorithm(variant.shape)
-    if key is None or _apart(variant):
+    if key is None or why_not_compared(variant.task, variant.shape, variant.settings):
         return []
     curve = published_curve(variant.task, key)
     smooth = running_mean(curve.mean, window(len(curve.mean)))
     about = "published"
     return [Line(variant.label, look, curve.steps, smooth, None, None, None, about, shown, True)]
-
-
-def partition(findings: Findings) -> Picture | None:
-    """The fractions of PPO-Clip's samples that are killed and that pass, over training."""
-    panels = []
-    for variant in _each_task(findings.study, clip_runs):
-        marks: list[Mark] = []
-        for metric, look in (("kill", KILLED), ("pass", PASSED)):
-            seeds = band(variant.runs, metric)
-            if seeds is not None:
-                marks.append(line(metric, look, thinned(seeds), floor=0.0))
-        peak = published_peak_kill(variant.task)
-        compared = peak is not None and not _apart(variant)
-        if compared and peak is not None:
-            marks.append(Guide(peak, "published peak of kill", look=KILLED))
-        y = Axis("fraction of samples", from_zero=True)
-        note = _peak(variant, peak if compared else None)
-        panels.append(Panel(variant.task, STEPS, y, tuple(marks), variant.label, note))
-    return Picture("partition", tuple(panels)) if panels else None
-
-
-def _peak(variant: Variant, published: float | None) -> str:
-    kill = band(variant.runs, "kill")
-    if kill is None:
-        return ""
-    theirs = "" if published is None else f"; published: {published:.1%}"
-    return f"Kill peaks at {kill.mean.max():.1%}{theirs}. {_seeds(len(variant.runs))}."
-
-
-def beta(findings: Findings) -> Picture | None:
-    """Quantiles of the per-sample coefficient over training, of the per-sample runs."""
-    panels = []
-    for variant in _each_task(findings.study, per_sample_runs):
-        seeds = band(variant.runs, "beta")
-        if seeds is None or seeds.mean.ndim != 2 or seeds.mean.shape[1] != 9:
-            continue
-        seeds = thinned(seeds)
-        x, q = seeds.steps, seeds.mean
-        marks: list[Mark] = [Fan(name, x, q[:, i], q[:, j], alpha) for i, j, name, alpha in FAN]
-        marks.append(Line("median", INK, x, q[:, 4]))
-        note = f"From pale to dark: 1–99 %, 5–95 %, 10–90 %, 25–75 %. {_seeds(len(variant.runs))}."
-        panels.append(
-            Panel(variant.task, STEPS, Axis("coefficient β"), tuple(marks), variant.label, note)
-        )
-    return Picture("beta", tuple(panels)) if panels else None
 
 
 # -- numbers against numbers ----------------------------------------------------------------------
@@ -246,7 +168,7 @@ def _sweep(sweep: Sweep, look: Mapping[str, Look]) -> Panel:
     x, y = np.array([v for v, _ in known]), np.array([e.estimate for _, e in known])
     marks.append(Line("", own, x, y))
     for value, e in known:
-        about = _seeds(e.n)
+        about = of_seeds(e.n)
         marks.append(Whisker("mean", value, e.estimate, e.low, e.high, own, about, upright=True))
     ticks = tuple((value, f"{value:g}") for value, _ in sweep.points)
     title = f"{sweep.task}, {sweep.shape}"
@@ -292,8 +214,13 @@ PICTURES: Final[tuple[Callable[[Findings], Picture | None], ...]] = (
     across_tasks,
     identity,
     knob_sweeps,
-    partition,
-    beta,
+    diagnostics.samples,
+    diagnostics.mass,
+    diagnostics.kl,
+    diagnostics.entropy,
+    diagnostics.controllers,
+    diagnostics.partition,
+    diagnostics.beta,
 )
 """In the order of a page; each returns None where the study has nothing to show."""
 
@@ -310,62 +237,3 @@ def shape_pictures(study: Study) -> Iterator[Figure]:
     known = [region.initial for region in every if region is not None]
     for i in range(0, len(known), 6):
         yield show(known[i : i + 6])
-
-
-# -- which runs -----------------------------------------------------------------------------------
-
-
-def main_labels(study: Study) -> set[str]:
-    """The labels by which all tasks are compared.
-
-    A sweep on one task is left out: a shape that every task has is shown with the numbers that
-    it has on all of them.
-    """
-    labels = [{v.label for v in study.of(task)} for task in study.tasks]
-    common = set[str].intersection(*labels) if len(labels) > 1 else set[str]()
-    shapes = {label.partition("(")[0] for label in common}
-    return {
-        label
-        for label in set[str]().union(*labels)
-        if label in common or label.partition("(")[0] not in shapes
-    }
-
-
-def shown_at_first(study: Study) -> set[str]:
-    """The first few main labels of each task: a label is shown everywhere or nowhere."""
-    main, order = main_labels(study), study.labels.index
-    chosen = ({v.label for v in study.of(task)} & main for task in study.tasks)
-    return {label for some in chosen for label in sorted(some, key=order)[:SHOWN]}
-
-
-def clip_runs(study: Study, task: str) -> Variant | None:
-    """The PPO-Clip runs of a task, of which the paper shows the partition."""
-    return _chosen(study, task, "clip", "kill")
-
-
-def per_sample_runs(study: Study, task: str) -> Variant | None:
-    """The per-sample runs of a task, of which the paper shows the coefficient."""
-    return _chosen(study, task, "per-sample", "beta")
-
-
-def _each_task(study: Study, choose: Callable[[Study, str], Variant | None]) -> Iterator[Variant]:
-    return (v for task in study.tasks if (v := choose(study, task)) is not None)
-
-
-def _chosen(study: Study, task: str, name: str, metric: str) -> Variant | None:
-    """The paper's own variant if it is there, else the first of that shape."""
-    members = [v for v in study.of(task) if _name(v) == name and band(v.runs, metric) is not None]
-    return min(members, key=lambda v: bool(_apart(v)), default=None)
-
-
-def _apart(variant: Variant) -> str:
-    return why_not_compared(variant.task, variant.shape, variant.settings)
-
-
-def _name(variant: Variant) -> str:
-    shape = shape_of(variant.shape)
-    return variant.shape if shape is None else shape.name
-
-
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"

@@ -14,16 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from klip.draw.curves import (
-    SMALLEST_RATIO,
-    Curve,
-    Floats,
-    View,
-    along_ratio,
-    context_of,
-    draw,
-    values,
-)
+from klip.draw.curves import draw
 from klip.draw.style import (
     BAND,
     BETA_MAP,
@@ -37,6 +28,15 @@ from klip.draw.style import (
 )
 from klip.errors import KlipError
 from klip.shapes import ImportanceSampling, Region, Shape, parse
+from klip.theory.curves import (
+    SMALLEST_RATIO,
+    Curve,
+    Floats,
+    View,
+    along_ratio,
+    context_of,
+    values,
+)
 from klip.theory.views import raised_by
 
 __all__ = ["probe_picture", "save", "show"]

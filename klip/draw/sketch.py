@@ -6,20 +6,24 @@ from typing import Final
 
 import numpy as np
 
-from klip.draw.curves import SMALLEST_RATIO, Curve, Floats, View, trace, values
 from klip.shapes import Shape
+from klip.theory.curves import Floats, View
+from klip.theory.portrait import Pose, pose
 
 WIDTH, HEIGHT, GAP = 170.0, 130.0, 24.0
-RATIOS: Final = (SMALLEST_RATIO, 2.0)
 TOP: Final = 2.2
 """The largest |m| and |beta| drawn."""
 _SIGNS: Final = (("up", 1.0), ("down", -1.0))
 _VIEWS: Final[tuple[tuple[View, str], ...]] = (("multiplier", "m"), ("beta", "β"))
 
 
-def sketch(shape: Shape) -> str:
-    """SVG of m and beta against w from 0 to 2, at A = +1 and A = -1; jumps are dotted."""
-    panels = [_panel(shape, view, name, i) for i, (view, name) in enumerate(_VIEWS)]
+def sketch(subject: Shape | Pose) -> str:
+    """SVG of m and beta against w from 0 to 2, at A = +1 and A = -1; jumps are dotted.
+
+    A shape is sampled first; a pose, in which somebody has kept one, is drawn as it is.
+    """
+    posed = pose(subject) if isinstance(subject, Shape) else subject
+    panels = [_panel(posed, view, name, i) for i, (view, name) in enumerate(_VIEWS)]
     box = f"0 0 {2 * WIDTH + GAP:g} {HEIGHT + 16:g}"
     return (
         f'<svg class="sketch" viewBox="{box}" role="img" aria-label="m and β against the ratio w">'
@@ -28,11 +32,11 @@ def sketch(shape: Shape) -> str:
     )
 
 
-def _panel(shape: Shape, view: View, name: str, place: int) -> str:
+def _panel(posed: Pose, view: View, name: str, place: int) -> str:
     left = place * (WIDTH + GAP)
     parts = [f'<svg x="{left:g}" width="{WIDTH:g}" height="{HEIGHT:g}">']  # cuts what is outside
     parts.append(f'<path class="axis" d="M0 {_y(0):g}H{WIDTH:g}M{_x(1):g} 0V{HEIGHT:g}"/>')
-    curves = {a: _curve(shape, view, a) for _, a in _SIGNS}
+    curves = {a: posed.curves[view, a] for _, a in _SIGNS}
     for css, advantage in _SIGNS:
         if view == "multiplier":
             ends = " ".join(f"{_x(w):.1f},{_y(w * advantage):.1f}" for w in (0.0, 2.0))
@@ -63,10 +67,6 @@ def _x(ratio: float) -> float:
 
 def _y(value: float) -> float:
     return (1 - float(np.clip(value, -9 * TOP, 9 * TOP)) / TOP) / 2 * HEIGHT
-
-
-def _curve(shape: Shape, view: View, advantage: float) -> Curve:
-    return trace(lambda w: values(shape, view, w, advantage), *RATIOS, samples=121)
 
 
 def _path(xs: Floats, ys: Floats) -> str:

@@ -10,12 +10,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from klip.engine.job import Group, Job, Kind, State, Stopped, kind_of, label_of
 from klip.errors import KlipError
 from klip.runs import Busy, ChangedMachine, Damaged, Record, RunFolder, folder_of, read_run
+from klip.runs.portraits import keep_portrait
 
 CHECKPOINT_EVERY = 60.0  # seconds
 
@@ -136,6 +138,9 @@ def _train(
     try:
         needed = [[_done(n, keeping) for n in kind.needs(mine.job)] for mine in kept]
         group = kind.open([mine.job for mine in kept], needed)
+        if kind.portrait is not None:
+            for mine in kept:
+                keep_portrait(mine.folder.path, mine.job.stored, partial(kind.portrait, mine.job))
         kept = _restore(group, kept, tell)
         saved_at = began = time.monotonic()
         while kept:

@@ -170,6 +170,8 @@ class Kind:
     """what a process does until the first iteration is done"""
     with_steps: Callable[[Any, int], Any] = lambda job, steps: job
     """the job with another number of steps"""
+    portrait: Callable[[Any], bytes] | None = None
+    """how a job's shape looks, as it is kept in the run's folder; None: nothing is kept"""
 
 
 def kind_of(name: str) -> Kind:

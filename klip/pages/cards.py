@@ -1,20 +1,24 @@
-"""The shapes that took part, each with its formula, picture and properties."""
+"""The shapes that took part, each with its formula, picture and properties.
+
+A shape that this Klip knows is drawn and measured here. Anybody's own is drawn as its runs kept it:
+a page executes nothing.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from klip.draw.sketch import sketch
 from klip.errors import KlipError
 from klip.shapes.names import brief, shape_of
-from klip.studies.study import Study
+from klip.studies.study import Study, Variant, plain
+from klip.theory.portrait import Portrait, portrait
 from klip.theory.profile import Profile, profile
-from klip.theory.views import reference_context
 
 
 @dataclass(frozen=True)
@@ -23,61 +27,85 @@ class Card:
 
     spelling: str
     label: str
-    formula: str
-    reference: str
-    picture: Markup | None
-    properties: tuple[tuple[str, str, str], ...]
+    formula: str = ""
+    reference: str = ""
+    picture: Markup | None = None
+    others: tuple[tuple[str, Markup], ...] = ()
+    """Other contexts, in words, and the picture at each."""
+    properties: tuple[tuple[str, str, str], ...] = ()
     """The name, value and meaning of each."""
-    remark: str
+    remark: str = ""
     """What the card assumes or cannot show."""
 
 
 def cards(study: Study) -> list[Card]:
     """A card for each shape, in the order of the variants."""
-    return [card(spelling) for spelling in dict.fromkeys(v.shape for v in study.variants)]
+    shapes: dict[tuple[str, str], Variant] = {}
+    for variant in study.variants:
+        key = variant.shape, variant.runs[0].code
+        if key not in shapes or shapes[key].portrait is None:
+            shapes[key] = variant
+    return [card(spelling, variant.portrait) for (spelling, _), variant in shapes.items()]
+
+
+def card(spelling: str, kept: Portrait | None = None) -> Card:
+    """All that is known of a shape by its spelling, and by what its runs kept of it."""
+    known = _known(spelling)
+    if known is not None:
+        return known
+    if kept is not None:
+        return _card(spelling, kept, kept.profile)
+    why = (
+        "Somebody’s own code. A report executes nothing, and these runs kept no picture of it: see "
+        "it with klip show and klip profile."
+        if ":" in spelling
+        else "This version of Klip does not know it."
+    )
+    return Card(spelling, spelling, remark=why)
 
 
 @functools.cache
-def card(spelling: str) -> Card:
-    """All that is known of a shape by its spelling alone."""
+def _known(spelling: str) -> Card | None:
+    """The card of a shape that this Klip knows by name."""
     value = shape_of(spelling)
     if value is None:
-        why = (
-            "Somebody's own code. A report executes nothing, so it has no picture and no profile "
-            "here: see it with klip show and klip profile."
-            if ":" in spelling
-            else "This version of Klip does not know it."
-        )
-        return Card(spelling, spelling, "", "", None, (), why)
-    shape, formula = value.initial, value.formula.replace("`", "")
+        return None
+    drawn = portrait(value, profiled=False)
+    try:
+        return _card(spelling, drawn, profile(value.initial).as_dict())
+    except (KlipError, ArithmeticError, ValueError) as error:
+        return Card(spelling, brief(spelling), drawn.formula, drawn.reference, remark=str(error))
+
+
+def _card(spelling: str, drawn: Portrait, properties: Mapping[str, Any] | None) -> Card:
     remarks = []
-    if value.adapts:
-        remarks.append(f"A controller: drawn and profiled as it starts, as {shape}.")
-    if (
-        shape.kl_weight(np.zeros(1), np.ones(1), reference_context(shape, np.zeros(1), np.ones(1)))
-        is not None
-    ):
+    if drawn.adapts:
+        remarks.append(f"A controller: drawn and profiled as it starts, as {drawn.initial}.")
+    if drawn.weighs_kl:
         remarks.append(
             "It also weighs the closed-form KL of the state, which is not in the picture."
         )
-    if shape.needs:
-        remarks.append(f"Drawn at typical values of {', '.join(sorted(shape.needs))}.")
-    try:
-        properties = profile(shape).as_dict()
-        picture = Markup(sketch(shape))
-    except (KlipError, ArithmeticError, ValueError) as error:
-        return Card(spelling, brief(spelling), formula, value.reference, None, (), str(error))
-    meanings = Profile.meanings()
+    if drawn.needs:
+        remarks.append(f"Drawn at typical values of {', '.join(drawn.needs)}.")
+    if drawn.trouble:
+        remarks.append(f"When its run began, looking at it raised {drawn.trouble}.")
     described = tuple(
-        (name.replace("_", " "), written(known), meanings[name])
-        for name, known in properties.items()
+        (name.replace("_", " "), written(properties[name]), meaning)
+        for name, meaning in Profile.meanings().items()
+        if properties is not None and name in properties
     )
+    pictures = [
+        (" and ".join(f"{name} {plain(value)}" for name, value in pose.context.items()),
+         Markup(sketch(pose)))
+        for pose in drawn.poses
+    ]  # fmt: skip
     return Card(
         spelling,
         brief(spelling),
-        formula,
-        value.reference,
-        picture,
+        drawn.formula,
+        drawn.reference,
+        pictures[0][1] if pictures else None,
+        tuple(pictures[1:]),
         described,
         " ".join(remarks),
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from klip.errors import KlipError
 from klip.pages import writing
+from klip.runs.record import is_run, run_paths
 from klip.studies import packing
-from klip.studies.packing import Packed
+from klip.studies.packing import Packed, is_packed
 from klip.studies.reading import Known, read_study
 from klip.studies.study import Study
 
@@ -31,7 +32,8 @@ def report(
     Args:
         runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote
         output: the page; it needs nothing beside it, and no network
-        figures: folder for tables and figures; the page's name without its suffix unless given
+        figures: folder for tables and figures; unless given, the page's name without its suffix,
+            or with -figures where that holds runs
         page_only: write the page alone
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
         every: seconds between two looks while watching
@@ -43,8 +45,9 @@ def report(
         raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
     if watch and every <= 0:
         raise KlipError(f"--every {every:g} must be more than 0 seconds")
+    beside = None if page_only else _beside(output, figures)
     if not watch:
-        return _written(_read(runs), output, figures, page_only)
+        return writing.write_report(_read(runs), output, beside)
     say(f"watching {runs}; Ctrl-C ends it")
     known: Known = {}
     try:
@@ -54,7 +57,7 @@ def report(
         page = writing.write_page(writing.report_of(study), output)
         say(f"stopped watching; {output} is as the runs are now")
         return [page]
-    return _written(study, output, figures, page_only)
+    return writing.write_report(study, output, beside)
 
 
 def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
@@ -71,9 +74,24 @@ def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
     return packing.pack(study, Path(output))
 
 
-def _written(study: Study, output: Path, figures: str | Path | None, page_only: bool) -> list[Path]:
-    beside = output.with_suffix("") if figures is None else Path(figures)
-    return writing.write_report(study, output, None if page_only else beside)
+def _beside(output: Path, figures: str | Path | None) -> Path:
+    """The folder for tables and figures: never one that holds runs."""
+    if figures is not None:
+        if _holds_runs(Path(figures)):
+            raise KlipError(f"--figures {figures} holds runs: give a folder of its own")
+        return Path(figures)
+    named = (output.with_suffix(""), output.with_name(f"{output.stem}-figures"))
+    free = [folder for folder in named if not _holds_runs(folder)]
+    if not free:
+        raise KlipError(f"{named[0]} and {named[1]} hold runs: give a folder with --figures")
+    return free[0]
+
+
+def _holds_runs(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    inside_a_run = any(is_run(parent) for parent in folder.resolve().parents)
+    return inside_a_run or is_packed(folder) or bool(run_paths(folder))
 
 
 def _read(runs: Path) -> Study:

@@ -15,9 +15,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from klip.draw.lines import main_labels, shown_at_first
 from klip.draw.palette import looks
 from klip.draw.panel import Picture
-from klip.draw.pictures import main_labels
 from klip.pages import words
 from klip.pages.cards import cards
 from klip.pages.template import page
@@ -57,6 +57,7 @@ def render(
         "forms": FORMS,
         "also": findings.also_identical,
         "cards": cards(study),
+        "choice": _choice(study),
         "troubled": [run for run in study.runs if run.status not in ("done", "running")],
         "noted": [run for run in study.runs if run.notes or run.history],
         "explorer": _explorer(),
@@ -130,6 +131,17 @@ def _task(findings: Findings, task: str) -> dict[str, Any]:
         "rows": [{"final": row, "mark": mark} for row, mark in zip(rows, marks, strict=True)],
         "shared": shared,
         "config": members[0].settings,
+    }
+
+
+def _choice(study: Study) -> dict[str, Any]:
+    """The labels of all lines, of those shown at first, and of PPO-Clip and one's own."""
+    own = dict.fromkeys(v.label for v in study.variants if v.own)
+    kept = dict.fromkeys(v.label for v in study.variants if v.shape == PAPER["ppo_clip"])
+    return {
+        "all": study.labels,
+        "first": [label for label in study.labels if label in shown_at_first(study)],
+        "own": [*kept, *own] if own else [],
     }
 
 

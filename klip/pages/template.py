@@ -56,7 +56,7 @@ def page(
         styles=[asset(name) for name in ("page.css", *also) if name.endswith(".css")],
         scripts=[Markup(get_plotlyjs())]
         + [asset(name) for name in ("charts.js", "page.js", *also) if name.endswith(".js")],
-        data=embed({"charts": drawn, "refresh": refresh}),
+        data=embed({"charts": drawn, "refresh": refresh, "choice": context.get("choice", {})}),
         **context,
     )
 

@@ -10,6 +10,7 @@ Every shape meets every task with every seed; `config` takes any field of `klip.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from klip.ppo.config import (
     usual_settings,
 )
 from klip.runs import Record
+from klip.shapes import parse
 from klip.shapes.names import brief
 
 if TYPE_CHECKING:
@@ -123,6 +125,19 @@ def _open(configs: Sequence[Config], needed: Sequence[Sequence[Record]]) -> Coho
     return Cohort(configs)
 
 
+def portrait(c: Config) -> bytes:
+    """How the shape looks, as it is kept in the run's folder."""
+    return _portrait(c.shape, c.steps)
+
+
+@functools.cache
+def _portrait(shape: str, steps: int) -> bytes:
+    from klip.theory.portrait import portrait, to_json  # late, as above
+
+    # A page measures the shapes that it knows by name.
+    return to_json(portrait(parse(shape), steps, profiled=":" in shape))
+
+
 PPO = Kind(
     libraries=("jax", "jaxlib", "optax", "gymnasium", "mujoco"),
     brief=("iteration", "step", "return_mean", "zeroed", "kl"),
@@ -141,4 +156,5 @@ PPO = Kind(
     plan=planned,
     starts="compiling",
     with_steps=with_steps,
+    portrait=portrait,
 )

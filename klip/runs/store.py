@@ -1,6 +1,7 @@
 """The folder of one run while it is trained: `<out>/<task>/<shape>/seed-<n>-<id>/`.
 
 config.json              what the run is a function of
+shape.json               how its shape looks, for pages; going on needs it not
 metrics.jsonl            one row per iteration
 checkpoint.safetensors   all of the run so far; `previous.safetensors` is the one before
 status.json              how it stands, for people and scripts; Klip itself trusts checkpoints

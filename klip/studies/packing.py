@@ -3,6 +3,7 @@
     runs.json           all that is known of each run but its metrics; the files, with their sha256
     Hopper-v4.parquet   a row per iteration; `run` is the run's place in the list; float64, exact
     samples.json        of a token experiment: the completions that its page shows
+    shapes.json         how the shapes look, sampled when runs began: each once
 
 A report made from it has the same bytes as one made from the runs' folders; only the checkpoints
 are not in it.
@@ -25,6 +26,7 @@ from klip.errors import KlipError
 from klip.runs.checkpoint import config_id, known_config
 from klip.runs.completions import Completion
 from klip.runs.files import own_folder, write_whole
+from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.runs.store import slug
 from klip.studies.arms import is_tokens, shown_runs
 from klip.studies.study import Column, Run, Study, ordered
@@ -33,6 +35,8 @@ FORMAT: Final = "klip study 1"
 INDEX: Final = "runs.json"
 SAMPLES: Final = "samples.json"
 SAMPLES_FORMAT: Final = "klip token samples 1"
+SHAPES: Final = "shapes.json"
+SHAPES_FORMAT: Final = "klip shapes 1"
 _FIELDS: Final = ("path", "id", "config", "status", "reason", "machines", "history", "notes",
                   "digest")  # fmt: skip
 _COUNTS: Final = ("iteration", "step", "episodes")
@@ -75,9 +79,12 @@ def pack(study: Study, folder: Path) -> Packed:
     }
     write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
     written.append(folder / INDEX)
-    if is_tokens(study):
-        write_whole(folder / SAMPLES, _samples(study))
-        written.append(folder / SAMPLES)
+    for name, data in ((SAMPLES, _samples(study)), (SHAPES, _shapes(study))):
+        if data:
+            write_whole(folder / name, data)
+            written.append(folder / name)
+        else:  # of a study that was there before
+            (folder / name).unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in written)
     return Packed(tuple(written), size, len(study.runs))
 
@@ -97,6 +104,10 @@ def unpack(folder: Path) -> Study:
             samples = _read_samples(folder)
             runs = [replace(run, samples=samples.get(run.id, ())) for run in study.runs]
             study = Study(tuple(runs), study.trouble)
+        if (folder / SHAPES).exists():
+            shapes = _read_shapes(folder)
+            runs = [replace(run, portrait=shapes.get(_look(run))) for run in study.runs]
+            study = Study(tuple(runs), study.trouble)
         return study
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError,
             RecursionError) as error:  # fmt: skip
@@ -106,21 +117,51 @@ def unpack(folder: Path) -> Study:
 
 
 def _samples(study: Study) -> bytes:
-    """The samples of the runs that a page shows, by run, and a checksum of them."""
+    """The samples of the runs that a page shows, by run, and a checksum of them; or nothing."""
+    if not is_tokens(study):
+        return b""
     by_run = {run.id: [asdict(sample) for sample in run.samples] for run in shown_runs(study)}
-    text = json.dumps(by_run, separators=(",", ":"), sort_keys=True)
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    about = {"format": SAMPLES_FORMAT, "sha256": sha256, "samples": text}
-    return (json.dumps(about, indent=1) + "\n").encode()
+    return _sealed(SAMPLES_FORMAT, "samples", by_run)
 
 
 def _read_samples(folder: Path) -> dict[str, tuple[Completion, ...]]:
-    about = json.loads((folder / SAMPLES).read_bytes())
-    text = about["samples"]
+    kept = _unsealed(folder / SAMPLES, SAMPLES_FORMAT, "samples")
+    return {str(run): tuple(map(Completion.read, samples)) for run, samples in kept.items()}
+
+
+def _look(run: Run) -> tuple[str, str, int]:
+    """What a portrait depends on: the shape, its code, and how long training is."""
+    return run.shape, run.code, int(run.config.get("steps", 0))
+
+
+def _shapes(study: Study) -> bytes:
+    """The portraits of all shapes, each once, and a checksum of them; or nothing."""
+    looks = {_look(run): run.portrait for run in study.runs if run.portrait is not None}
+    kept = [[*look, to_fields(portrait)] for look, portrait in sorted(looks.items(), key=str)]
+    return _sealed(SHAPES_FORMAT, "shapes", kept) if kept else b""
+
+
+def _read_shapes(folder: Path) -> dict[tuple[str, str, int], Portrait]:
+    kept = _unsealed(folder / SHAPES, SHAPES_FORMAT, "shapes")
+    shapes = {(shape, code, steps): of_fields(about) for shape, code, steps, about in kept}
+    if any(look[0] != portrait.spelling for look, portrait in shapes.items()):
+        raise ValueError(f"{SHAPES} has a picture of another shape")
+    return shapes
+
+
+def _sealed(format: str, name: str, data: Any) -> bytes:
+    """Plain data as a file with a checksum of it."""
+    text = json.dumps(data, separators=(",", ":"), sort_keys=True)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    if about["format"] != SAMPLES_FORMAT or sha256 != about["sha256"]:
-        raise ValueError(f"{SAMPLES} is not what its checksum says")
-    return {str(run): tuple(map(Completion.read, kept)) for run, kept in json.loads(text).items()}
+    return (json.dumps({"format": format, "sha256": sha256, name: text}, indent=1) + "\n").encode()
+
+
+def _unsealed(path: Path, format: str, name: str) -> Any:
+    about = json.loads(path.read_bytes())
+    text = about[name]
+    if about["format"] != format or hashlib.sha256(text.encode()).hexdigest() != about["sha256"]:
+        raise ValueError(f"{path.name} is not what its checksum says")
+    return json.loads(text)
 
 
 def _file_name(task: str, taken: dict[str, str]) -> str:

@@ -17,6 +17,7 @@ from klip.engine.process import Process
 from klip.errors import KlipError
 from klip.runs import Record, read_run, run_paths
 from klip.runs.completions import Completion
+from klip.runs.portraits import read_portrait
 from klip.runs.store import METRICS, NEWEST
 from klip.studies.packing import is_packed, unpack
 from klip.studies.study import Column, Run, Study, ordered
@@ -29,7 +30,7 @@ Known = dict[Path, tuple[Stamp, Run]]
 """Runs that were read before, by path, and what their files looked like then."""
 
 
-def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> Study:
+def read_study(folder: str | Path, known: Known | None = None, workers: int = 1) -> Study:
     """Every run in or below a folder, whatever its state; or a packed folder.
 
     Args:
@@ -38,6 +39,7 @@ def read_study(folder: Path, known: Known | None = None, workers: int = 1) -> St
         workers: processes that read, where there are many runs
 
     """
+    folder = Path(folder)
     if is_packed(folder):
         return unpack(folder)
     runs: dict[str, Run] = {}
@@ -126,6 +128,8 @@ def _read(path: Path, folder: Path) -> Run | str:
         samples = () if kept is None else tuple(Completion.from_json(kept.tobytes()))
     except KlipError as error:
         return _relative(str(error), folder)
+    portrait, trouble = read_portrait(path, record.config)
+    notes = [*record.notes, *([trouble] if trouble else [])]
     inside = path.relative_to(folder).as_posix()
     return Run(
         path.resolve().name if inside == "." else inside,
@@ -135,10 +139,11 @@ def _read(path: Path, folder: Path) -> Run | str:
         _relative(record.reason, folder),
         tuple(record.machines),
         tuple(_relative(line, folder) for line in record.history),
-        tuple(_relative(line, folder) for line in record.notes),
+        tuple(_relative(line, folder) for line in notes),
         _digest(record) if record.arrays else "",
         columns(record.rows),
         samples,
+        portrait,
     )
 
 

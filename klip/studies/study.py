@@ -25,6 +25,7 @@ from klip.engine.labels import plain as plain
 from klip.ppo.config import settings_in
 from klip.runs import final_return
 from klip.runs.completions import Completion
+from klip.runs.portraits import Portrait
 from klip.shapes.names import brief
 from klip.studies.published import PAPER
 
@@ -53,6 +54,8 @@ class Run:
     metrics: Mapping[str, Column] = field(repr=False)
     samples: tuple[Completion, ...] = field(default=(), repr=False)
     """Completions that a token run kept to be looked at."""
+    portrait: Portrait | None = field(default=None, repr=False)
+    """How its shape looks, sampled when it began; None where that was not kept."""
 
     @property
     def task(self) -> str:
@@ -120,6 +123,16 @@ class Variant:
     """By seed."""
 
     @property
+    def own(self) -> bool:
+        """Whether its shape is somebody's own code."""
+        return ":" in self.shape
+
+    @property
+    def portrait(self) -> Portrait | None:
+        """How its shape looks, if one of its runs has kept that."""
+        return next((run.portrait for run in self.runs if run.portrait is not None), None)
+
+    @property
     def scored(self) -> tuple[Run, ...]:
         """The runs that have a final return."""
         return tuple(run for run in self.runs if run.final is not None)
@@ -155,7 +168,11 @@ class Study:
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """All runs, grouped; tasks in order, the paper's shapes before others."""
+        """All runs, grouped; tasks in order, and in each what a plan asks about first.
+
+        That is PPO-Clip, as the reference; shapes of somebody's own; others that are not the
+        paper's; the paper's.
+        """
         groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
         for run in self.runs:
             codes = tuple(str(run.config.get(name, "")) for name in CODE)
@@ -171,10 +188,15 @@ class Study:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The label of every variant once: shapes with their own numbers first, then the rest."""
-        every = dict.fromkeys(variant.label for variant in self.variants)
+        """The label of every variant once, in the order of the variants.
+
+        A known shape with its usual numbers comes before one with others, as in a sweep.
+        """
+        own = [v.label for v in self.variants if v.own]
+        every = [v.label for v in self.variants]
         usual = [label for label in every if "(" not in label]
-        return tuple(dict.fromkeys([*usual, *every]))
+        reference = [v.label for v in self.variants if v.shape == PAPER["ppo_clip"]]
+        return tuple(dict.fromkeys([*reference[:1], *own, *usual, *every]))
 
     def of(self, task: str) -> list[Variant]:
         """The variants of one task."""
@@ -202,9 +224,13 @@ def area_per_step(steps: Column, values: Column) -> float | None:
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
-def _rank(shape: str) -> tuple[int, str]:
-    known = [*PAPER.values()]
-    return (known.index(shape) if shape in known else len(known), brief(shape))
+def _rank(shape: str) -> tuple[int, int, str]:
+    known, families = [*PAPER.values()], {text.partition("(")[0] for text in PAPER.values()}
+    place = known.index(shape) if shape in known else len(known)
+    if place == 0:
+        return 0, 0, ""
+    asked = 1 if ":" in shape else 2 if shape.partition("(")[0] not in families else 3
+    return asked, place, brief(shape)
 
 
 def ordered(runs: Iterable[Run]) -> tuple[Run, ...]:

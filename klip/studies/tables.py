@@ -129,9 +129,10 @@ def differences(study: Study) -> list[Difference]:
         groups[variant.task, repr(sorted(variant.settings.items()))].append(variant)
     compared = []
     for members in groups.values():
-        reference, *others = sorted(members, key=_fitness)
+        reference = min(members, key=_fitness)
+        others = [v for v in members if v is not reference and v.scored]
         if reference.scored:
-            compared += [_difference(v, reference) for v in others if v.scored]
+            compared += [_difference(v, reference) for v in others]
     finals = corrected([d.final for d in compared])
     over = corrected([d.over_training for d in compared])
     return [
@@ -166,14 +167,14 @@ def sweeps(rows: Sequence[FinalReturns]) -> list[Sweep]:
     """Shapes that were run with at least two values of one parameter, all else being equal."""
     groups: dict[tuple[str, str, str, str], list[tuple[float, FinalReturns]]] = defaultdict(list)
     for row in rows:
-        shape = shape_of(row.variant.shape)
+        shape = shape_of(row.variant.shape) or row.variant.portrait
         if shape is None or row.mean is None:
             continue
         numbers = {k: v for k, v in shape.parameters.items() if isinstance(v, float)}
         for knob, value in numbers.items():
             rest = {k: str(v) for k, v in shape.parameters.items() if k != knob}
-            alike = f"{sorted(rest.items())} {sorted(row.variant.settings.items())!r}"
-            groups[row.variant.task, shape.name, knob, alike].append((value, row))
+            alike = rest, sorted(row.variant.settings.items()), row.variant.runs[0].code
+            groups[row.variant.task, shape.name, knob, repr(alike)].append((value, row))
     swept = []
     for (task, name, knob, _), points in groups.items():
         if len({value for value, _ in points}) > 1:

@@ -136,17 +136,26 @@ def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = No
     if not isinstance(region, Region):
         return profile_of_pull(region)
     with raised_by(region):
-        return _profile(pull_of(region.initial, context), region.initial, context)
+        return measured(pull_of(region.initial, context), region.initial, context)
 
 
 def profile_of_pull(pull: Pull, error: float = 0.0) -> Profile:
     """The properties of a pull; `error` is its relative error, if it is computed in few digits."""
-    return _profile(pull, None, None, error)
+    return measured(pull, None, None, error=error)
 
 
-def _profile(
-    pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None, error: float = 0.0
+def measured(
+    pull: Pull,
+    shape: Shape | None,
+    context: Mapping[str, Any] | None = None,
+    dtypes: tuple[str, ...] = ("float32", "bfloat16"),
+    error: float = 0.0,
 ) -> Profile:
+    """The properties of a pull, and of the shape that it is of, if any.
+
+    `dtypes` are those besides float64 in which the shape should stay finite; JAX compiles for
+    each, which takes seconds. `error` is the relative error of the pull.
+    """
     tight = max(TIGHT, error)
     breaks = {a: jumps(pull, a, NEAR, FAR, tight) for a in SIGNS}
     bends = {a: [] if error else _kinks(pull, a, breaks[a]) for a in SIGNS}
@@ -178,7 +187,7 @@ def _profile(
         zero_at_zero=bool(np.all(np.abs(pull(grid, np.asarray(0.0))) <= tight)),
         pass_fidelity=all(_pass_fidelity(shape, grid, m[a], a, context, tight) for a in SIGNS),
         limits=None if shape is None else _limits(shape, grid, context),
-        finite=_finite(pull, shape, context),
+        finite=_finite(pull, shape, context, dtypes),
         conformance=None if shape is None else _conformance(shape, grid, context),
     )
 
@@ -315,14 +324,16 @@ def _limits(
     }
 
 
-def _finite(pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None) -> dict[str, bool]:
+def _finite(
+    pull: Pull, shape: Shape | None, context: Mapping[str, Any] | None, dtypes: tuple[str, ...]
+) -> dict[str, bool]:
     x, a = (v.ravel() for v in np.meshgrid(np.linspace(-50, 50, 101), [-2.0, -1.0, 0.0, 1.0, 2.0]))
     by_dtype = {"float64": bool(np.all(np.isfinite(pull(x, a))))}
-    if shape is not None:
+    if shape is not None and dtypes:
         import jax.numpy as jnp
 
         known = reference_context(shape, x, a, context)
-        for dtype in ("float32", "bfloat16"):
+        for dtype in dtypes:
             given = {n: jnp.asarray(getattr(known, n), dtype=dtype) for n in known.given}
             m = shape.multiplier(
                 jnp.asarray(x, dtype=dtype), jnp.asarray(a, dtype=dtype), Context(**given)

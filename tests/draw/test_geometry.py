@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from klip.draw import geometry, style
-from klip.draw.curves import along_ratio
 from klip.shapes import Clip, KLk1
+from klip.theory.curves import along_ratio
 
 
 def line(axes, colour):

@@ -4,27 +4,21 @@ import numpy as np
 import pytest
 
 from klip.draw.as_matplotlib import drawn
-from klip.draw.panel import Fan, Guide, Line, Whisker
+from klip.draw.panel import Line, Whisker
 from klip.draw.pictures import (
     PICTURES,
     across_tasks,
-    beta,
-    clip_runs,
     identity,
     intervals,
     knob_sweeps,
     learning_curves,
-    main_labels,
-    partition,
-    per_sample_runs,
     pictures,
-    shown_at_first,
 )
 from klip.studies.findings import find
 from klip.studies.learning import band
 from klip.studies.reading import read_study
 from klip.studies.study import Study
-from tests.studies.folders import FORMS, config, make_pooled, make_run, make_study, small
+from tests.studies.folders import FORMS, config, keep, make_pooled, make_run, make_study, small
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +44,10 @@ def test_every_variant_has_a_line_and_the_first_are_shown(study, findings):
     assert [panel.title for panel in (cartpole, hopper)] == ["CartPole-v1", "Hopper-v4"]
     assert set(lines(cartpole)) == {v.label for v in study.of("CartPole-v1")}
     shown = [mark.label for mark in cartpole.marks if mark.shown]
-    assert shown == ["clip", "per-sample", "clip-phi", "my.py:Mine", "spo"]
+    assert shown == ["clip", "my.py:Mine", "clip-phi", "spo", "per-sample"]
     expected = band(study.of("CartPole-v1")[0].runs, "return_mean")
     np.testing.assert_array_equal(lines(cartpole)["clip"].y, expected.mean)
-    assert [lines(cartpole)[name].below for name in ("clip", "per-sample", "clip-phi")] == [0, 1, 2]
-
-
-def test_a_sweep_on_one_task_is_not_in_the_picture_of_all(tmp_path):
-    shapes = ["clip(eps=0.2)", "kl(b=1.0)"]
-    make_study(tmp_path, ["CartPole-v1", "Hopper-v4"], shapes, 1, **small())
-    make_study(tmp_path, ["CartPole-v1"], ["kl(b=0.1)", "spo(eps=0.2)"], 1, **small())
-    assert shown_at_first(read_study(tmp_path)) == {"clip", "kl", "spo"}
-    alone = read_study(tmp_path / "CartPole-v1")
-    assert "kl(b=0.1)" in shown_at_first(alone)
-    assert main_labels(alone) == set(alone.labels)
+    assert [lines(cartpole)[name].below for name in ("clip", "clip-phi", "per-sample")] == [0, 1, 2]
 
 
 def test_published_curves_lie_below_the_papers_config_only(tmp_path):
@@ -97,35 +81,27 @@ def test_the_identity_shows_its_forms_alone(findings):
     assert set(lines(identity(findings).panels[0])) == {"clip", "per-sample", "clip-phi"}
 
 
-def test_partition_and_coefficient_are_of_the_papers_runs(study, findings):
-    assert clip_runs(study, "CartPole-v1").shape == "clip(eps=0.2)"
-    assert per_sample_runs(study, "CartPole-v1").shape == "per-sample(eps=0.2)"
-    kill, passing = partition(findings).panels[0].marks
-    runs = clip_runs(study, "CartPole-v1").runs
-    np.testing.assert_array_equal(kill.y, band(runs, "kill").mean)
-    np.testing.assert_array_equal(passing.y, band(runs, "pass").mean)
-    assert kill.low.min() >= 0
-    *fans, median = beta(findings).panels[0].marks
-    quantiles = band(per_sample_runs(study, "CartPole-v1").runs, "beta").mean
-    np.testing.assert_array_equal(median.y, quantiles[:, 4])
-    assert all(isinstance(fan, Fan) for fan in fans)
-    np.testing.assert_array_equal(fans[0].high, quantiles[:, 8])
-
-
-def test_the_published_peak_is_a_level(tmp_path):
-    make_run(tmp_path, config(task="Hopper-v4"))
-    (panel,) = partition(find(read_study(tmp_path))).panels
-    assert [mark.text for mark in panel.marks if isinstance(mark, Guide)] == [
-        "published peak of kill"
-    ]
-    assert "published: " in panel.note
-
-
 def test_sweeps_have_a_panel(findings):
     (panel,) = knob_sweeps(findings).panels
     assert panel.x.label == "eps"
     assert [name for _, name in panel.x.ticks] == ["0.1", "0.2", "0.3"]
     assert panel.note == "Seeds: 2 at 0.1, 2 at 0.2, 2 at 0.3."
+
+
+def test_a_knob_of_ones_own_shape_has_a_panel(tmp_path):
+    for scale in (0.1, 0.3):
+        made = config(shape=f"my.py:Mine(scale={scale})", code="abc", **small())
+        keep(make_run(tmp_path, made), made, scale=scale)
+    (panel,) = knob_sweeps(find(read_study(tmp_path))).panels
+    assert (panel.title, panel.x.label) == ("CartPole-v1, my.py:Mine", "scale")
+    assert [name for _, name in panel.x.ticks] == ["0.1", "0.3"]
+
+
+def test_no_interval_is_left_out_however_many_there_are(tmp_path):
+    shapes = [f"kl(b={k}.0)" for k in range(2, 36)]
+    make_study(tmp_path, shapes=[*shapes, "my.py:Mine"], seeds=1, **small())
+    (panel,) = intervals(find(read_study(tmp_path))).panels
+    assert len(panel.y.ticks) == 35
 
 
 def test_intervals_have_a_panel_a_task_and_a_line_at_clip(study, findings):

@@ -10,11 +10,25 @@ import pytest
 from klip.engine.advance import Keeping, advance
 from klip.ppo.config import config
 from klip.runs import read_run
+from klip.runs.portraits import read_portrait
 from klip.runs.store import TRACEBACK
 from tests.ppo import troubled
 
 SMALL = {"rollout": 24, "envs": 2, "steps": 240, "minibatch": 20, "epochs": 2, "hidden": (8, 8)}
 SHAPES = ("clip", "adaptive-kl", "spo")
+OWN = '''
+from dataclasses import dataclass
+from klip.shapes import Parameter, Shape, parameter
+
+@dataclass(frozen=True)
+class Mine(Shape):
+    """m = wA / scale."""
+
+    scale: Parameter = parameter(2.0, above=0)
+
+    def multiplier(self, s):
+        return s.w * s.advantage / self.scale
+'''
 
 
 def never():
@@ -49,6 +63,23 @@ def files(configs, out):
     return [
         [(p / n).read_bytes() for n in ("metrics.jsonl", "checkpoint.safetensors")] for p in paths
     ]
+
+
+def test_how_a_shape_looks_is_kept_and_changes_nothing_else(tmp_path, monkeypatch):
+    """Also of a shape whose code is gone when somebody looks; going on needs it not."""
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    configs = [config("CartPole-v1", shape=s, seed=1, **SMALL) for s in ("clip", "mine.py:Mine")]
+    train(configs, tmp_path / "runs")
+    (tmp_path / "mine.py").unlink()
+    clip, mine = (read_portrait(Keeping(tmp_path / "runs").path(c), c.stored)[0] for c in configs)
+    assert (mine.formula, mine.parameters) == ("m = wA / scale.", {"scale": 2.0})
+    assert mine.profile["anchor"] == {"outcome": "scale", "constant": 0.5}
+    assert clip.profile is None  # a page knows it by name
+    monkeypatch.setattr("klip.engine.advance.keep_portrait", lambda *_: None)
+    (tmp_path / "mine.py").write_text(OWN)
+    train(configs, tmp_path / "without")
+    assert files(configs, tmp_path / "runs") == files(configs, tmp_path / "without")
 
 
 @pytest.mark.parametrize(

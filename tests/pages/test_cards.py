@@ -1,6 +1,10 @@
 """Cards of shapes: formula, picture, profile; and what cannot be shown says why."""
 
+from dataclasses import replace
+
 from klip.pages.cards import card, written
+from klip.shapes import parse
+from klip.theory.portrait import portrait
 
 
 def test_a_card_has_formula_picture_and_profile():
@@ -15,7 +19,24 @@ def test_a_controller_is_drawn_as_it_starts():
     assert "A controller" in card("adaptive-kl").remark
 
 
-def test_somebodys_code_has_no_picture():
+def test_somebodys_code_is_drawn_as_its_runs_kept_it():
+    kept = replace(portrait(parse("ramp")), spelling="my.py:Mine(a=1)", formula="<b>mine</b>")
+    mine = card("my.py:Mine(a=1)", kept)
+    assert mine.picture == card(str(parse("ramp"))).picture
+    assert (mine.formula, mine.label) == ("<b>mine</b>", "my.py:Mine(a=1)")
+    assert dict((name, value) for name, value, _ in mine.properties)["sign"] == "zero"
+    assert card("clip(eps=0.2)", kept) == card("clip(eps=0.2)")  # known by name: not believed
+    troubled = card("my.py:Mine(a=1)", replace(kept, poses=(), profile=None, trouble="E: no"))
+    assert (troubled.picture, troubled.properties) == (None, ())
+    assert "raised E: no" in troubled.remark
+
+
+def test_a_shape_that_looks_at_more_is_drawn_at_other_values_too():
+    drawn = card("clip(eps=by-age(fresh=0.2, half_life=8.0))")
+    assert [about for about, _ in drawn.others] == ["age 1", "age 4", "age 16"]
+
+
+def test_somebodys_code_without_a_portrait_has_no_picture():
     mine = card("my.py:Mine(a=1)")
     assert mine.picture is None
     assert "executes nothing" in mine.remark

@@ -28,7 +28,14 @@ def test_a_report_is_a_page_with_tables_and_figures(runs, tmp_path):
     assert page.read_text().startswith("<!doctype html>")
     assert {path.parent for path in written[1:]} == {figures}
     assert sorted(written[1:]) == sorted(figures.iterdir())
-    assert {path.suffix for path in written[1:]} == {".csv", ".tex", ".pdf", ".svg", ".png"}
+    assert {path.suffix for path in written[1:]} == {
+        ".csv",
+        ".json",
+        ".tex",
+        ".pdf",
+        ".svg",
+        ".png",
+    }
 
 
 def test_a_pack_gives_the_same_bytes(runs, tmp_path):
@@ -54,6 +61,22 @@ def test_figures_go_where_they_are_asked_for(runs, tmp_path, monkeypatch):
     klip.report(runs, page)
     klip.report(runs, page, tmp_path / "figures", page_only=True)
     assert calls == [(page, tmp_path / "figures"), (page, tmp_path / "page"), (page, None)]
+
+
+def test_nothing_is_written_into_the_runs(tmp_path, monkeypatch):
+    """`klip report r1 -o r1.html`: the folder of the page's name is that of the runs."""
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path / "r1", shapes=FORMS[:1], seeds=1, **small())
+    before = sorted(tmp_path.rglob("*"))
+    written = klip.report("r1", "r1.html")
+    assert {path.parent.name for path in written[1:]} == {"r1-figures"}
+    new = {path.relative_to(tmp_path).parts[0] for path in set(tmp_path.rglob("*")) - {*before}}
+    assert new == {"r1.html", "r1-figures"}
+    for taken in ("r1", "r1/CartPole-v1"):
+        with pytest.raises(KlipError, match="holds runs: give a folder of its own"):
+            klip.report("r1", "page.html", figures=taken)
+    klip.pack("r1", "packed")
+    assert klip.report("packed", "packed.html")[1].parent.name == "packed-figures"
 
 
 @pytest.mark.parametrize("name", ["report.pdf", "report", "html"])

@@ -1,11 +1,15 @@
 """Folders of runs that nobody trained: rows as the trainer writes them, made up."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
 from klip.ppo.config import usual_settings
 from klip.runs import RunFolder, config_id, folder_of
+from klip.runs.portraits import PORTRAIT
+from klip.shapes import parse
+from klip.theory.portrait import portrait, to_json
 
 FORMS = ("clip(eps=0.2)", "per-sample(eps=0.2)", "clip-phi(eps=0.2)")
 
@@ -54,6 +58,15 @@ def make_run(out, config, count=None, status="done", reason="", without=(), edit
     folder.save(total if count is None else count, arrays, status, reason)
     folder.close()
     return folder.path
+
+
+def keep(path, config, **numbers):
+    """How a shape looks, in its run's folder, as if it were that of a clip with other numbers."""
+    drawn = portrait(parse("clip"), profiled=True)
+    name = config["shape"].partition("(")[0]
+    made = replace(drawn, spelling=config["shape"], name=name, parameters=numbers, formula="mine")
+    (path / PORTRAIT).write_bytes(to_json(made))
+    return path
 
 
 def small(**more):

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from klip.errors import KlipError
 from klip.studies.comparing import CLAIM, corrected, holm, welch
-from klip.studies.scores import Scores
+from klip.studies.scores import ONE_RUN, Scores
 from klip.studies.statistics import difference, mean, paired_difference
 
 MEASURED = json.loads(
@@ -26,6 +27,30 @@ def test_welch_is_scipys_batch_by_batch():
     theirs = stats.ttest_ind(x, y, axis=-1, equal_var=False)
     np.testing.assert_allclose(p, theirs.pvalue)
     np.testing.assert_allclose((low, high), tuple(theirs.confidence_interval(0.9)))
+
+
+def test_welchs_difference_is_scipys():
+    x, y = [1.0, 5.0, 3.0, 2.0], [9.0, 4.0, 6.0]
+    theirs = stats.ttest_ind(x, y, equal_var=False)
+    found = difference(Scores.of(x), Scores.of([*y, None]))
+    assert found.estimate == pytest.approx(np.mean(x) - np.mean(y))
+    assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert found.p == pytest.approx(theirs.pvalue)
+    assert (found.n, found.against, found.diverged) == (4, 3, 1)
+    alone = difference(Scores.of([1.0]), Scores.of(y))
+    assert (alone.low, alone.p, alone.remark) == (
+        None,
+        None,
+        ONE_RUN,
+    )
+    flat = difference(Scores.of([2.0, 2.0]), Scores.of([1.0, 1.0]))
+    assert ((flat.low, flat.high), flat.p, flat.remark) == (
+        (1.0, 1.0),
+        None,
+        "no width: neither side scatters",
+    )
+    with pytest.raises(KlipError, match="one task"):
+        difference(Scores(np.ones((2, 3))), Scores.of(y))
 
 
 def test_where_nothing_scatters_there_is_no_p_value():

@@ -60,7 +60,7 @@ def test_thinning_keeps_the_ends_and_changes_no_value(size):
 def test_what_lies_on_another(tmp_path):
     shapes = ["clip(eps=0.2)", "per-sample(eps=0.2)", "spo(eps=0.2)"]
     study = read_study(make_study(tmp_path, shapes=shapes, seeds=2, **small()))
-    clip, per_sample, spo = (band(v.runs, "return_mean") for v in study.variants)
+    clip, spo, per_sample = (band(v.runs, "return_mean") for v in study.variants)
     assert overlaid(per_sample, [clip]) == 1
     assert overlaid(per_sample, [clip, spo, clip]) == 2
     assert overlaid(spo, [clip, per_sample]) == 0

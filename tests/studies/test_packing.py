@@ -9,7 +9,8 @@ from klip.errors import KlipError
 from klip.studies.packing import pack, unpack
 from klip.studies.reading import read_study
 from klip.studies.study import Study
-from tests.studies.folders import config, make_run, make_study, same, small
+from klip.theory.portrait import to_json
+from tests.studies.folders import config, keep, make_run, make_study, same, small
 
 
 def unpacked(study, folder):
@@ -66,6 +67,25 @@ def test_a_damaged_pack_is_noticed(tmp_path, damage):
     with pytest.raises(KlipError, match="packed") as error:
         read_study(tmp_path / "packed")
     assert "\n" not in str(error.value)
+
+
+def test_pictures_of_shapes_are_packed_once_each(tmp_path):
+    for seed in (0, 1):
+        made = config(shape="my.py:Mine(a=1.0)", code="abc", seed=seed, **small())
+        keep(make_run(tmp_path / "runs", made), made, a=1.0)
+    study = read_study(tmp_path / "runs")
+    packed = pack(study, tmp_path / "packed")
+    assert (tmp_path / "packed" / "shapes.json") in packed.files
+    again = read_study(tmp_path / "packed")
+    for run, other in zip(study.runs, again.runs, strict=True):
+        assert to_json(run.portrait) == to_json(other.portrait)
+    text = (tmp_path / "packed" / "shapes.json").read_text()
+    assert text.count("spelling") == 1
+    (tmp_path / "packed" / "shapes.json").write_text(text.replace("mine", "nime"))
+    with pytest.raises(KlipError, match="checksum"):
+        read_study(tmp_path / "packed")
+    pack(read_study(make_study(tmp_path / "other", seeds=1, **small())), tmp_path / "packed")
+    assert not (tmp_path / "packed" / "shapes.json").exists()
 
 
 def test_a_folder_of_something_else_is_not_overwritten(tmp_path):

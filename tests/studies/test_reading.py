@@ -7,7 +7,7 @@ from klip.errors import KlipError
 from klip.runs import RunFolder, read_run, run_paths
 from klip.studies.packing import pack
 from klip.studies.reading import MANY, columns, read_study
-from tests.studies.folders import config, make_run, same, small
+from tests.studies.folders import config, keep, make_run, make_study, same, small
 
 
 def test_every_state_is_read(tmp_path):
@@ -98,6 +98,24 @@ def test_columns_take_whatever_is_there():
     assert np.isnan(found["ragged"][1]).all()
     assert found["yes"][0] == 1
     assert columns([]) == {}
+
+
+def test_a_folder_may_be_a_string(tmp_path):
+    make_study(tmp_path, seeds=1, **small())
+    assert [run.id for run in read_study(str(tmp_path)).runs] == [
+        run.id for run in read_study(tmp_path).runs
+    ]
+
+
+def test_a_damaged_picture_is_told_and_the_run_stays(tmp_path):
+    made = config(shape="my.py:Mine(a=1.0)", **small())
+    path = keep(make_run(tmp_path, made), made, a=1.0)
+    (run,) = read_study(tmp_path).runs
+    assert (run.portrait.parameters, run.notes) == ({"a": 1.0}, ())
+    (path / "shape.json").write_bytes(b"{}")
+    (same,) = read_study(tmp_path).runs
+    assert (same.portrait, same.status, same.digest) == (None, "done", run.digest)
+    assert same.notes[0].startswith("shape.json is damaged")
 
 
 def test_missing_folders_are_a_mistake(tmp_path):

@@ -15,7 +15,6 @@ from klip.studies.bootstrap import draws, improvement, replicate_improvement
 from klip.studies.scores import Scores, normalise, stack
 from klip.studies.statistics import (
     against_published,
-    difference,
     iqm,
     mean,
     paired_difference,
@@ -158,30 +157,6 @@ def test_equal_differences_are_not_called_identical():
     assert (found.difference.estimate, *ends(found.difference)) == (1.0, 1.0, 1.0)
     assert not found.identical
     assert found.difference.remark == "no width: all differences are equal"
-
-
-def test_welchs_difference_is_scipys():
-    x, y = [1.0, 5.0, 3.0, 2.0], [9.0, 4.0, 6.0]
-    theirs = stats.ttest_ind(x, y, equal_var=False)
-    found = difference(Scores.of(x), Scores.of([*y, None]))
-    assert found.estimate == pytest.approx(np.mean(x) - np.mean(y))
-    assert ends(found) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert found.p == pytest.approx(theirs.pvalue)
-    assert (found.n, found.against, found.diverged) == (4, 3, 1)
-    alone = difference(Scores.of([1.0]), Scores.of(y))
-    assert (alone.low, alone.p, alone.remark) == (
-        None,
-        None,
-        "an interval cannot be known from one run",
-    )
-    flat = difference(Scores.of([2.0, 2.0]), Scores.of([1.0, 1.0]))
-    assert (ends(flat), flat.p, flat.remark) == (
-        (1.0, 1.0),
-        None,
-        "no width: neither side scatters",
-    )
-    with pytest.raises(KlipError, match="one task"):
-        difference(Scores(np.ones((2, 3))), Scores.of(y))
 
 
 def test_the_difference_from_a_published_mean():

@@ -1,8 +1,10 @@
 """Studies: runs in order, their variants and labels."""
 
+import numpy as np
+
 from klip.runs import read_run
 from klip.studies.reading import read_study
-from klip.studies.study import plain
+from klip.studies.study import area_per_step, plain
 from tests.studies.folders import config, make_run, make_study, small
 
 
@@ -51,3 +53,33 @@ def test_labels_with_their_own_numbers_come_first(tmp_path):
     for shape in ("clip(eps=0.1)", "clip(eps=0.2)", "spo(eps=0.2)", "kl(b=0.1)"):
         make_run(tmp_path, config(shape=shape, **small()))
     assert read_study(tmp_path).labels == ("clip", "spo", "clip(eps=0.1)", "kl(b=0.1)")
+
+
+def test_what_a_plan_asks_about_comes_first_and_the_reference_before_it(tmp_path):
+    shapes = ("kl(b=1.0)", "clip(eps=0.2)", "per-sample(eps=0.2)", "clip(eps=0.1)", "spo(eps=0.2)",
+              "z.py:Mine(a=1.0)", "sapo")  # fmt: skip
+    for shape in shapes:
+        make_run(tmp_path, config(shape=shape, **small()))
+    study = read_study(tmp_path)
+    first = ("clip", "z.py:Mine(a=1.0)", "sapo", "spo", "per-sample", "kl", "clip(eps=0.1)")
+    assert study.labels == first
+    assert [v.label for v in study.variants] == list(first)
+    assert [v.own for v in study.variants] == [False, True] + 5 * [False]
+
+
+def test_the_area_under_a_curve_is_that_of_trapezia():
+    steps, nan = np.array([1.0, 2.0, 4.0, 5.0]), np.nan
+    assert area_per_step(steps, np.array([0.0, 2.0, 4.0, 6.0])) == (1 + 6 + 5) / 4
+    assert area_per_step(steps, np.array([nan, 2.0, nan, 8.0])) == 5.0
+    assert area_per_step(steps, np.array([nan, nan, 3.0, nan])) == 3.0
+    assert area_per_step(steps, np.full(4, nan)) is None
+
+
+def test_only_a_run_that_is_done_has_an_area(tmp_path):
+    make_run(tmp_path, config(seed=0, **small()))
+    make_run(tmp_path, config(seed=1, **small()), 4, "diverged", "nan")
+    make_run(tmp_path, config(seed=2, **small()), 4, "running")
+    (variant,) = read_study(tmp_path).variants
+    done = variant.runs[0]
+    expected = area_per_step(done.metrics["step"], done.metrics["return_mean"])
+    assert variant.over_training == {0: expected, 1: None}

@@ -6,10 +6,10 @@ const klip = (function () {
   const matches = (query) => window.matchMedia(query).matches;
   const hidden = new Set();
   const drawn = new Map();
-  const state = { raw: false, touched: false };
+  const state = { raw: false, touched: false, printed: false };
 
   function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
-  function colour(mark) { return dark.matches ? mark.dark : mark.light; }
+  function colour(mark) { return dark.matches && !state.printed ? mark.dark : mark.light; }
   function faded(hex, alpha) {
     const n = parseInt(hex.slice(1), 16);
     return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
@@ -124,6 +124,17 @@ const klip = (function () {
     }
   }, { rootMargin: "800px" });
   dark.addEventListener("change", again);
-  addEventListener("beforeprint", () => { for (const element of document.querySelectorAll("[data-chart]")) draw(element); });
+  // Paper is light, and no table on it can be unfolded.
+  function print(on) {
+    state.printed = on;
+    document.documentElement.classList.toggle("printed", on);
+    for (const details of document.querySelectorAll("details:has(table)")) {
+      if (on && !details.open) { details.dataset.folded = ""; details.open = true; }
+      if (!on && "folded" in details.dataset) { delete details.dataset.folded; details.open = false; }
+    }
+    for (const element of document.querySelectorAll("[data-chart]")) if (on || drawn.has(element)) draw(element);
+  }
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
   return { data, hidden, drawn, state, again, watch: () => { for (const element of document.querySelectorAll("[data-chart]")) soon.observe(element); } };
 })();

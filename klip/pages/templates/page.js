@@ -16,17 +16,22 @@
   press();
   klip.watch();
 
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest(".legend button");
-    if (!button) return;
-    const label = button.dataset.label;
-    if (!hidden.delete(label)) hidden.add(label);
+  function changed() {
     press();
     try { sessionStorage.setItem("klip-hidden", JSON.stringify([...hidden])); } catch (_) { /* as above */ }
     for (const element of drawn.keys()) {
-      const places = element.data.map((t, i) => (t.meta && t.meta[0] === label ? i : -1)).filter((i) => i >= 0);
-      if (places.length) Plotly.restyle(element, { visible: !hidden.has(label) }, places);
+      const places = element.data.map((t, i) => (t.meta && t.visible === hidden.has(t.meta[0]) ? i : -1)).filter((i) => i >= 0);
+      if (places.length) Plotly.restyle(element, { visible: places.map((i) => !hidden.has(element.data[i].meta[0])) }, places);
     }
+  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".legend button"), choice = event.target.closest("[data-show]");
+    if (button && !hidden.delete(button.dataset.label)) hidden.add(button.dataset.label);
+    if (choice) {
+      const chosen = new Set(data.choice[choice.dataset.show]);
+      for (const label of data.choice.all) chosen.has(label) ? hidden.delete(label) : hidden.add(label);
+    }
+    if (button || choice) changed();
   });
   document.getElementById("raw")?.addEventListener("change", (event) => {
     state.raw = event.target.checked;

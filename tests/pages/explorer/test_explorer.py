@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from klip.draw.curves import values
 from klip.errors import KlipError
 from klip.pages.explorer.explorer import COMPOSED, _variants, explorer_page, explorer_parts
 from klip.shapes import (
@@ -20,6 +19,7 @@ from klip.shapes import (
     parse,
     with_numbers,
 )
+from klip.theory.curves import values
 from klip.theory.views import jumps, pull_of, reference_context
 
 pytest_plugins = ["tests.pages.browser"]
