@@ -99,6 +99,20 @@ def test_no_damage_is_believed():
             from_json(bad)
 
 
+def test_no_random_damage_changes_what_is_read():
+    data, draw = to_json(portrait(parse("clip"), profiled=False)), np.random.default_rng(0)
+    for _ in range(400):
+        bad = bytearray(data)
+        if draw.uniform() < 0.3:
+            del bad[draw.integers(len(bad)) :]
+        else:
+            bad[draw.integers(len(bad))] ^= 1 << draw.integers(8)
+        try:
+            assert to_json(from_json(bytes(bad))) == data
+        except KlipError:
+            continue
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("poses", [{"context": {}, "curves": []}]), ("parameters", {"a": []}), ("formula", 3),
