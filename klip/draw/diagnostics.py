@@ -18,11 +18,8 @@ from klip.studies.findings import Findings
 from klip.studies.learning import SeedBand, band, overlaid, thinned
 from klip.studies.published import published_peak_kill, why_not_compared
 from klip.studies.study import Study, Variant
+from klip.theory.diagnostics import FATES, PARTS
 
-FATES: Final = ("kept", "weakened", "zeroed", "reversed", "strengthened")
-"""What a multiplier does to a sample."""
-SETS: Final = ("inside", "kill", "pass")
-"""The sets of the partition by a band."""
 POINTS: Final = 150
 """The most points of a line: there are many panels."""
 FAN: Final = (
@@ -46,7 +43,7 @@ def entropy(findings: Findings) -> Picture | None:
 
 def samples(findings: Findings) -> Picture | None:
     """Which shares of every shape's samples are kept, weakened, zeroed, reversed, strengthened."""
-    names = _counted(findings.study, FATES, SETS)
+    names = _counted(findings.study, FATES, PARTS)
     return _of_all(findings, "samples", names, lambda name: f"{name}, share of samples")
 
 

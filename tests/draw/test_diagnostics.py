@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from klip.draw.diagnostics import (
-    FATES,
     beta,
     clip_runs,
     controllers,
@@ -19,6 +18,7 @@ from klip.draw.panel import Fan, Guide, Line
 from klip.studies.findings import find
 from klip.studies.learning import band
 from klip.studies.reading import read_study
+from klip.theory.diagnostics import FATES
 from tests.studies.folders import FORMS, config, make_run, make_study, small
 
 SHAPES = (*FORMS[:2], "spo(eps=0.2)", "my.py:Mine(a=1.0)")
