@@ -32,7 +32,7 @@ from klip.ppo.config import Config, lockstep_key
 from klip.ppo.diagnostics import beta_quantiles, explained_variance
 from klip.ppo.divergence import bad_action, bad_step, diagnosis, not_finite
 from klip.ppo.normalise import Moments, RewardScale, normalise
-from klip.ppo.update import Learner, Outcome, When, epochs, optimiser
+from klip.ppo.update import Learner, Outcome, epochs, optimiser
 from klip.shapes import Region, numbers, parse, structure
 from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes
 from klip.theory.partition import mark_of
@@ -197,7 +197,7 @@ class Cohort:
         lr = c.lr * (1 - k / c.iterations) if c.anneal else c.lr
         outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
             run.learner, run.controller, np.array(list(names.values()), np.float32), batch,
-            orders, np.float32(lr), When(np.float32(k * c.batch), np.float32(k / c.iterations)),
+            orders, np.float32(lr), np.float32(k * c.batch), np.float32(k / c.iterations),
         )  # fmt: skip
         row = self._row(i, batch, outcome, lr)
         if int(outcome.trouble) or not_finite(row):

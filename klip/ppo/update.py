@@ -222,9 +222,10 @@ def epochs(
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,
-        orders: Array, lr: Array, when: When,
+        orders: Array, lr: Array, step: Array, progress: Array,
     ) -> Outcome:  # fmt: skip
-        """`orders` is `[epochs, N]`, a permutation each."""
+        """`orders` is `[epochs, N]`, a permutation each; `progress` is 0 at the first rollout."""
+        when = When(step, progress)
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
         shape = value.shape_at(controller)
         mark = mark_of(shape)
