@@ -12,7 +12,7 @@ PACKAGE = ROOT / "klip"
 
 MAY_IMPORT = {
     "shapes": "",
-    "tasks": "shapes",
+    "tasks": "shapes engine",
     "runs": "theory",
     "theory": "shapes",
     "tokens": "shapes theory",

@@ -1,8 +1,8 @@
 """Environments as lanes: many independent copies of one task, stepped together.
 
 Every lane gives, bit for bit, what Gymnasium's own environment gives under the same seeds and
-actions. Knows shapes, which say how code that the user named is found; the trainer, the policies
-and the commands may import it.
+actions. Knows shapes, which say how code that the user named is found, and engine, which starts
+processes; the trainer, the policies and the commands may import it.
 """
 
 from klip.tasks.lanes import (

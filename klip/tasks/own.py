@@ -6,12 +6,10 @@ with Gymnasium, or has a class or function of that name that makes the environme
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +19,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from klip.errors import KlipError
-from klip.shapes.code import load_module
+from klip.shapes.code import importable, load_module
 from klip.tasks.lanes import TaskError
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -63,10 +61,11 @@ def file_of(place: str) -> Path | None:
     """
     if place.endswith(".py"):
         return Path(place)
-    found = _found(place)
-    if found is None and _is_here(place):
-        _search_last(Path.cwd())
-        found = _found(place)
+    importable(Path.cwd())
+    try:
+        found = find_spec(place)
+    except (ImportError, ValueError, AttributeError):
+        return None
     path = Path(found.origin) if found is not None and found.origin else None
     if path is None or not path.is_file() or not path.resolve().is_relative_to(Path.cwd()):
         return None
@@ -102,9 +101,6 @@ def task_of(maker: Callable[..., Any]) -> str:
 
 def _import(place: str) -> tuple[ModuleType, dict[str, EnvSpec]]:
     """The module, and the environments that it registered when it was first imported, by id."""
-    file_of(place)  # lets a module of the current folder be found
-    if place.endswith(".py"):
-        _search_last(Path(place).resolve().parent)
     before = dict(gymnasium.registry)
     try:
         module = _imported(place) or load_module(place)
@@ -127,22 +123,3 @@ def _imported(place: str) -> ModuleType | None:
     others = (sys.modules[name] for name in list(sys.modules) if name not in MAIN)
     same = (m for m in others if Path(getattr(m, "__file__", None) or "").resolve() == path)
     return next(same, None) if place.endswith(".py") else None
-
-
-def _found(place: str) -> ModuleSpec | None:
-    try:
-        return find_spec(place)
-    except (ImportError, ValueError, AttributeError):
-        return None
-
-
-def _is_here(place: str) -> bool:
-    top = Path(place.partition(".")[0])
-    return top.with_suffix(".py").is_file() or (top / "__init__.py").is_file()
-
-
-def _search_last(folder: Path) -> None:
-    """Let modules in a folder import each other; whatever else has their names goes first."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-        importlib.invalidate_caches()

@@ -1,35 +1,31 @@
 """Slow environments in processes of their own, several of them at work at once.
 
-A process has a share of the copies and answers one line of JSON with another. Python writes floats
-so that they read back as the same bits, so nothing depends on where a copy is. A process that dies
+A process has a share of the copies and is asked and answers in JSON. Python writes floats so that
+they read back as the same bits, so nothing depends on where a copy is. A process that dies
 is replaced, and its copies play their open episodes again. One that hears no more of us ends.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
 import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from klip.engine.process import Process
 from klip.tasks.copies import Copy, Failure, Played, Transition, failure
 from klip.tasks.lanes import Arguments
 
 DEATHS = 3  # times in a row that a process may die at one request
 PATIENCE = 5.0  # seconds for environments to close
-START = (  # -P: nothing is imported from the current folder by chance
-    "import ast, sys; path, *words = map(ast.literal_eval, sys.argv[1:]); sys.path[:] = path; "
-    "from klip.tasks.processes import serve; serve(*words)"
-)
 
 
 class _Open:
@@ -39,61 +35,49 @@ class _Open:
         self.seed, self.actions, self.observation = seed, actions, observation
 
 
-class _Process:
-    """A process with some copies, and the lines to it and from it."""
+class _Stepper:
+    """A process with some copies, which answers requests about them."""
 
     def __init__(self, task: str, arguments: Arguments, numbers: Sequence[int]) -> None:
-        self.about, self.numbers = (task, dict(arguments)), list(numbers)
+        # spelled by Python, since a tuple is no list
+        self._about, self.numbers = [task, repr(dict(arguments))], list(numbers)
         self.start()
 
     def start(self) -> None:
         """Begin, or begin again."""
-        path = [*(entry for entry in sys.path if entry), str(Path(__file__).parents[2])]
-        words = [repr(word) for word in (path, *self.about, _cores())]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", START, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for whoever trains
-        )
+        self.process = Process(__name__)
+        self._send([*self._about, _cores()])
 
-    def ask(self, request: dict[str, Any]) -> bool:
+    def ask(self, do: str, copies: Mapping[int, Any]) -> bool:
         """Send a request; whether there is a process that may have heard it."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            return False
-        return True
+        return self._send({"do": do, "copies": copies})
 
-    def answer(self) -> dict[str, Any] | None:
-        """The answer to the last request; None if the process died over it."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        return json.loads(line) if line.endswith(b"\n") else None
+    def answer(self) -> dict[int, Any] | None:
+        """The answer to the last request, by copy; None if the process died over it."""
+        try:
+            return _numbered(json.loads(self.process.pipe.recv_bytes()))
+        except (EOFError, OSError):
+            return None
 
     def death(self) -> str:
         """Let go of it; how it ended, in words."""
-        self._process.kill()  # it may still be going down
-        code = self._process.wait()
-        self._close_pipes()
+        self.process.kill()  # it may still be going down
+        code = self.process.exit_code or 0
         return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def end(self) -> None:
         """Close its copies, and leave nothing behind."""
-        self.ask({"do": "close"})
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._close_pipes()
+        if self.ask("close", {}):
+            with contextlib.suppress(OSError):
+                self.process.pipe.poll(PATIENCE)  # it hangs up when all are closed
+        self.process.kill()
 
-    def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):  # what was not sent any more is lost with it
-                pipe.close()  # type: ignore[union-attr]
+    def _send(self, message: Any) -> bool:
+        try:
+            self.process.pipe.send_bytes(json.dumps(message).encode())
+        except OSError:
+            return False
+        return True
 
 
 class InProcesses:
@@ -102,7 +86,7 @@ class InProcesses:
     def __init__(self, task: str, arguments: Arguments, count: int, processes: int) -> None:
         self._task = task
         shares = [range(k, count, processes) for k in range(min(processes, count))]
-        self._processes = [_Process(task, arguments, share) for share in shares]
+        self._processes = [_Stepper(task, arguments, share) for share in shares]
         self._open: dict[int, _Open] = {}
         self._lost: dict[int, Any] = {}  # copies that a dead process took along, and why
 
@@ -159,15 +143,15 @@ class InProcesses:
         for process in self._processes:
             share = {n: asked[n] for n in process.numbers if n in asked and n not in self._lost}
             if share:
-                process.ask({"do": do, "copies": share})
+                process.ask(do, share)
                 busy.append((process, share))
         answers: dict[int, Any] = {}
         for process, share in busy:
             answer = process.answer()
-            answers |= self._again(process, do, share) if answer is None else _numbered(answer)
+            answers |= self._again(process, do, share) if answer is None else answer
         return {number: answers.get(number, self._lost.get(number)) for number in asked}
 
-    def _again(self, process: _Process, do: str, share: Mapping[int, Any]) -> dict[int, Any]:
+    def _again(self, process: _Stepper, do: str, share: Mapping[int, Any]) -> dict[int, Any]:
         """Replace a process that died, and ask once more, a few times."""
         for _ in range(DEATHS - 1):
             how = process.death()
@@ -175,8 +159,8 @@ class InProcesses:
             if not self._brought_back(process):
                 continue
             rest = {number: each for number, each in share.items() if number not in self._lost}
-            if process.ask({"do": do, "copies": rest}) and (answer := process.answer()) is not None:
-                return _numbered(answer)
+            if process.ask(do, rest) and (answer := process.answer()) is not None:
+                return answer
         how = process.death()
         process.start()  # for what its copies are asked next
         doing = {"play": "resetting", "step": "stepping"}.get(do, "closing")
@@ -184,17 +168,17 @@ class InProcesses:
         self._lost |= {number: why for number in process.numbers if number in self._open}
         return {number: why for number in share}
 
-    def _brought_back(self, process: _Process) -> bool:
+    def _brought_back(self, process: _Stepper) -> bool:
         """Let a new process play its open episodes again; whether it lived through that."""
         plays = {
             number: [self._open[number].seed, self._open[number].actions]
             for number in process.numbers
             if number in self._open and number not in self._lost
         }
-        if not process.ask({"do": "play", "copies": plays}):
+        if not process.ask("play", plays):
             return False
         answer = process.answer()
-        for number, given in _numbered(answer or {}).items():
+        for number, given in (answer or {}).items():
             if isinstance(given, dict):
                 self._lost[number] = given
             elif json.dumps(given) != json.dumps([self._open[number].observation, 0]):
@@ -203,15 +187,16 @@ class InProcesses:
         return answer is not None
 
 
-def serve(task: str, arguments: dict[str, Any], cores: list[int]) -> None:
-    """The life of a process: make its copies, then answer until nobody asks any more."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what an environment prints is no answer
+def main(handle: int) -> None:
+    """The life of a process: hear what it steps, then answer until nobody asks any more."""
+    pipe = Connection(handle)
+    task, arguments, cores = json.loads(pipe.recv_bytes())
+    arguments = ast.literal_eval(arguments)
     if cores:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, cores)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(os.fdopen(os.dup(0)), requests), daemon=True).start()
+    threading.Thread(target=_listen, args=(pipe, requests), daemon=True).start()
     copies: dict[int, Copy] = {}
     while (request := requests.get())["do"] != "close":
         answer: dict[int, Any] = {}
@@ -228,7 +213,8 @@ def serve(task: str, arguments: dict[str, Any], cores: list[int]) -> None:
                 answer[number] = _written(failure("making it", error))
                 continue
             answer[number] = _written(_called(copies[number], request["do"], given))
-        print(json.dumps(answer), file=answers, flush=True)
+        with contextlib.suppress(OSError):  # nobody listens any more, which ends us
+            pipe.send_bytes(json.dumps(answer).encode())
     for copy in copies.values():
         copy.close()
     os._exit(0)
@@ -241,10 +227,11 @@ def _called(copy: Copy, do: str, given: Any) -> Transition | Played | Failure:
     return copy.play(seed, [_array(action, copy.dtype) for action in actions])
 
 
-def _listen(lines: Any, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _listen(pipe: Connection, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     """Take in requests; end at once when whoever asks is gone, whatever is being done."""
-    for line in lines:
-        requests.put(json.loads(line))
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            requests.put(json.loads(pipe.recv_bytes()))
     os._exit(1)
 
 

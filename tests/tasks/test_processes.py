@@ -29,7 +29,7 @@ def made():
 
 
 def pids(lanes):
-    return [process._process.pid for process in lanes._copies._processes]
+    return [stepper.process._popen.pid for stepper in lanes._copies._processes]
 
 
 def is_there(pid):
@@ -102,9 +102,8 @@ def test_no_process_is_left(made):
     orphan = made(CORRIDOR, 1, 1)
     orphan.reset()
     (alone,) = orphan._copies._processes
-    alone._process.stdin.close()  # as when whoever asks was killed
-    assert alone._process.wait(10) == 1
-    alone._process.stdout.close()
+    alone.process.pipe.close()  # as when whoever asks was killed
+    assert alone.process._popen.wait(10) == 1
     orphan._copies._processes = []
 
 
@@ -118,4 +117,4 @@ def test_what_an_environment_prints_is_no_answer(made, capfd):
     lanes.reset()
     assert lanes.step(np.array([0, 0])).reward.tolist() == [-0.5, -0.5]
     lanes.close()
-    assert "hello" in capfd.readouterr().err
+    assert "hello" in capfd.readouterr().out
