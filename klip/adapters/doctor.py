@@ -98,17 +98,20 @@ def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
 
 
 def _torch() -> str:
-    return f"PyTorch {importlib.import_module('torch').__version__}"
+    return f"PyTorch {_installed('torch').__version__}"
 
 
 def _verl() -> str:
+    return f"verl {_installed('verl').__version__}"
+
+
+def _installed(library: str) -> Any:
     try:
-        module = importlib.import_module("verl")
+        return importlib.import_module(library)
     except ModuleNotFoundError as error:
-        if error.name != "verl":
+        if error.name != library:
             raise
-        raise KlipError("verl is not installed here: pip install 'klip-rl[verl]'") from None
-    return f"verl {module.__version__}"
+        raise KlipError(f"{library} is not installed here: pip install 'klip-rl[verl]'") from None
 
 
 def _plugin() -> str:
