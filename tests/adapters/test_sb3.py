@@ -23,7 +23,8 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from klip.adapters import sb3
 from klip.adapters.sb3 import KlipPPO, OldPolicy
 from klip.errors import KlipError
-from klip.shapes import SPO, Clip, Shape
+from klip.shapes import SPO, Clip, Controller, Shape
+from klip.shapes.region import FEEDBACK_FIELDS
 
 BRIEF = {"n_steps": 256, "n_epochs": 5, "learning_rate": 3e-3, "seed": 3, "device": "cpu"}
 
@@ -231,6 +232,48 @@ def test_a_controller_steers_and_is_saved(tmp_path):
     again = load(tmp_path)
     assert again.shape_state == {"b": 8.0}
     assert again.shape == model.shape
+
+
+@dataclass(frozen=True)
+class Hears(Controller):
+    """A controller that keeps what `stop` and `update` were told."""
+
+    shape: Shape = Clip()
+
+    def stop(self, state, feedback):
+        HEARD.append({name: float(getattr(feedback, name)) for name in FEEDBACK_FIELDS})
+        return False
+
+    def update(self, state, feedback):
+        self.stop(state, feedback)
+        return state
+
+
+HEARD = []
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
+def test_a_controller_hears_every_field_at_every_call(task):
+    HEARD.clear()
+    model = KlipPPO("MlpPolicy", task, shape=Hears(), **BRIEF)
+    model.learn(2 * BRIEF["n_steps"])
+    epochs = model.n_epochs
+    assert len(HEARD) == 2 * (epochs + 1)  # after each epoch, and after each rollout
+    assert [told["epoch"] for told in HEARD[: epochs + 1]] == [*range(1, epochs + 1), epochs]
+    for told in HEARD:
+        assert told["kl"] >= 0
+        assert told["k3"] >= 0
+        assert told["kept"] + told["zeroed"] == pytest.approx(1)
+        assert told["zeroed"] == pytest.approx(told["kill"])
+        assert told["samples"] == BRIEF["n_steps"]
+    assert 0 <= HEARD[0]["progress"] < HEARD[-1]["progress"] <= 1
+    assert HEARD[-1]["kl"] > 0
+
+
+def test_a_target_kl_stops_the_epochs():
+    model = KlipPPO("MlpPolicy", "CartPole-v1", shape="target-kl(target=1e-9)", **BRIEF)
+    model.learn(BRIEF["n_steps"])
+    assert model._n_updates == 1
 
 
 def test_a_controller_stops_the_epochs():

@@ -17,10 +17,12 @@ from klip.shapes import (
     Feedback,
     KLk3,
     ProportionalKL,
+    TargetKL,
     catalogue,
     numbers,
     parse,
 )
+from klip.shapes.region import FEEDBACK_FIELDS, MissingFeedback
 
 
 def after(controller, *kls, samples=0):
@@ -67,6 +69,24 @@ def test_espo_stops_the_epochs_and_leaves_the_surrogate_alone():
     assert str(c.shape_at(c.init())) == "is"
 
 
+@pytest.mark.parametrize(
+    ("estimator", "field"), [("k3", "k3"), ("k1", "k1"), ("closed-form", "kl")]
+)
+def test_a_target_kl_reads_the_estimate_that_it_is_told_to(estimator, field):
+    """Its factor is that of Spinning Up and Stable-Baselines3; CleanRL's is 1."""
+    stop = TargetKL(target=0.02, estimator=estimator)
+    assert stop.stop({}, Feedback(**{field: 0.0301}))
+    assert not stop.stop({}, Feedback(**{field: 0.03}))
+    assert TargetKL(target=0.02, factor=1).stop({}, Feedback(k3=0.021))
+    assert stop.shape == Clip()
+
+
+@pytest.mark.parametrize("field", sorted(FEEDBACK_FIELDS))
+def test_what_a_trainer_does_not_give_is_named(field):
+    with pytest.raises(MissingFeedback, match=f"the feedback has no {field} "):
+        getattr(Feedback(), field)
+
+
 def test_state_sets_the_shapes_own_parameter():
     c = AdaptiveKL(shape=Clip() + KLk3(b=0.25))
     assert c.init() == {"b": 0.25}
@@ -87,11 +107,11 @@ def test_controllers_are_pure_and_can_be_traced(cls):
     controller = cls()
     state = controller.init()
     for kl, deviation in ((0.1, 0.3), (0.001, 0.1)):
-        feedback = Feedback(kl=kl, ratio_deviation=deviation, samples=2048)
+        feedback = Feedback(kl=kl, k3=kl, ratio_deviation=deviation, samples=2048)
 
         @jax.jit
         def step(state, kl, deviation):
-            traced = Feedback(kl=kl, ratio_deviation=deviation, samples=2048)
+            traced = Feedback(kl=kl, k3=kl, ratio_deviation=deviation, samples=2048)
             return controller.update(state, traced), controller.stop(state, traced)
 
         new, stop = step(state, kl, deviation)
