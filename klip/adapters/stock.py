@@ -24,8 +24,9 @@ def probe(
     """Which trust region a policy loss (to be minimised) implements, by its gradients alone.
 
     Args:
-        loss: a function of new and old log-probs and advantages, or its place, as
-            "file.py:function" or "package.module:function"; TRL's is "trl:GRPOTrainer"
+        loss: a function of new and old log-probs and advantages (and of a mask, and of a
+            reference's log-probs, if it takes them), or its place, as "file.py:function" or
+            "package.module:function"; TRL's is "trl:GRPOTrainer"
         settings: "name=value" each: keyword arguments, or settings of the loss's library
         output: a .png, .svg or .pdf file for a picture of the recovered multiplier
 

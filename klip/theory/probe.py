@@ -183,8 +183,9 @@ def probe(loss_fn: Callable[..., Any], *, framework: str = "auto") -> Probe:
 
     Args:
         loss_fn: it is called as `loss_fn(new_log_probs, old_log_probs, advantages)`, with a mask
-            if it takes one, on tensors `[N]` or `[B, T]`, and its first output is the loss; if
-            only its first parameter has "old" in its name, old log-probabilities go first
+            and the log-probabilities of a reference if it takes them, on tensors `[N]` or
+            `[B, T]`, and its first output is the loss; parameters may have another order if
+            "old", "ref", "adv" and "mask" are in their names
         framework: "torch", "jax", or "auto" for the one that the loss uses
 
     >>> def ppo_loss(new, old, advantages):
