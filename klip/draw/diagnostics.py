@@ -8,19 +8,20 @@ paper's own two, the partition of PPO-Clip and the coefficient, are here, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-from klip.draw.lines import STEPS, line, of_seeds, shown_at_first
+from klip.draw.lines import SHOWN, STEPS, line, of_seeds, shown_at_first
 from klip.draw.palette import INK, KILLED, PASSED, looks
 from klip.draw.panel import Axis, Fan, Guide, Line, Mark, Panel, Picture
 from klip.shapes.names import shape_of
 from klip.studies.findings import Findings
-from klip.studies.learning import SeedBand, band, overlaid, thinned
+from klip.studies.learning import band, overlaid, thinned
 from klip.studies.published import published_peak_kill, why_not_compared
 from klip.studies.study import Study, Variant
 from klip.theory.diagnostics import FATES, PARTS
 
-POINTS: Final = 150
+POINTS: Final = 120
 """The most points of a line: there are many panels."""
 FAN: Final = (
     (0, 8, "1–99 %", 0.14),
@@ -83,17 +84,15 @@ def _of_all(
     panels = []
     for task in study.tasks:
         for metric in metrics:
+            bands = [(v.label, band(v.runs, metric)) for v in study.of(task)]
+            known = {name: thinned(b, POINTS) for name, b in bands if b and b.mean.ndim == 1}
             marks: list[Mark] = []
-            drawn: list[SeedBand] = []
-            for v in study.of(task):
-                seeds = band(v.runs, metric)
-                if seeds is None or seeds.mean.ndim != 1:
-                    continue
-                seeds = thinned(seeds, POINTS)
-                below, at_first = overlaid(seeds, drawn), v.label in shown
-                drawn.append(seeds)
-                marks.append(line(v.label, look[v.label], seeds, None, at_first, below, floor))
-            if any(seeds.mean.any() for seeds in drawn):
+            for place, (name, seeds) in enumerate(known.items()):
+                below = overlaid(seeds, list(known.values())[:place])
+                drawn = line(name, look[name], seeds, None, name in shown, below, floor)
+                # The bands of so many would hide one another.
+                marks.append(drawn if len(known) <= SHOWN else replace(drawn, low=None, high=None))
+            if any(seeds.mean.any() for seeds in known.values()):
                 y = Axis(label(metric), from_zero=from_zero)
                 panels.append(Panel(task, STEPS, y, tuple(marks), _title(metric, marks)))
     return Picture(stem, tuple(panels)) if panels else None

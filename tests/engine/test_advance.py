@@ -198,7 +198,7 @@ def test_checkpoints_come_by_the_clock(tmp_path):
     assert files(configs, tmp_path / "often") == files(configs, tmp_path / "once")
     names = {path.name for path in Keeping(tmp_path / "often").path(c).iterdir()}
     assert names == {"config.json", "metrics.jsonl", "checkpoint.safetensors",
-                     "previous.safetensors", "status.json", "lock"}  # fmt: skip
+                     "previous.safetensors", "shape.json", "status.json", "lock"}  # fmt: skip
 
 
 EXPECTED = {
