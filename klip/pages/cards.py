@@ -45,12 +45,18 @@ def cards(study: Study) -> list[Card]:
         key = variant.shape, variant.runs[0].code
         if key not in shapes or shapes[key].portrait is None:
             shapes[key] = variant
-    return [card(spelling, variant.portrait) for (spelling, _), variant in shapes.items()]
+    return [
+        card(spelling, variant.portrait, variant.settings.get("steps"))
+        for (spelling, _), variant in shapes.items()
+    ]
 
 
-def card(spelling: str, kept: Portrait | None = None) -> Card:
-    """All that is known of a shape by its spelling, and by what its runs kept of it."""
-    known = _known(spelling)
+def card(spelling: str, kept: Portrait | None = None, steps: int | None = None) -> Card:
+    """All that is known of a shape by its spelling, and by what its runs kept of it.
+
+    `steps` is how long they were: a shape that looks at the step is drawn at three of them.
+    """
+    known = _known(spelling, steps)
     if known is not None:
         return known
     if kept is not None:
@@ -65,12 +71,12 @@ def card(spelling: str, kept: Portrait | None = None) -> Card:
 
 
 @functools.cache
-def _known(spelling: str) -> Card | None:
+def _known(spelling: str, steps: int | None) -> Card | None:
     """The card of a shape that this Klip knows by name."""
     value = shape_of(spelling)
     if value is None:
         return None
-    drawn = portrait(value, profiled=False)
+    drawn = portrait(value, steps, profiled=False)
     try:
         return _card(spelling, drawn, profile(value.initial).as_dict())
     except (KlipError, ArithmeticError, ValueError) as error:

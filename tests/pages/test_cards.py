@@ -34,6 +34,8 @@ def test_somebodys_code_is_drawn_as_its_runs_kept_it():
 def test_a_shape_that_looks_at_more_is_drawn_at_other_values_too():
     drawn = card("clip(eps=by-age(fresh=0.2, half_life=8.0))")
     assert [about for about, _ in drawn.others] == ["age 1", "age 4", "age 16"]
+    timed = card("clip(eps=by-step(start=0.3, end=0.1, steps=100.0))", steps=200)
+    assert [about for about, _ in timed.others] == ["step 100", "step 200"]
 
 
 def test_somebodys_code_without_a_portrait_has_no_picture():
