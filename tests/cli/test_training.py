@@ -81,8 +81,8 @@ def test_train_writes_runs(tmp_path, capsys):
     assert config["minibatch"] == 32
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [512, 1024]
-    for key in ("return_mean", "return_iqm", "length_mean", "episodes", "kill", "beta", "lr",
-                "killed_mass", "kl", "k1", "k3", "entropy", "grad_norm", "policy_grad_norm",
+    for key in ("return_mean", "return_iqm", "length_mean", "episodes", "zeroed", "beta", "lr",
+                "zeroed_mass", "kl", "k1", "k3", "entropy", "grad_norm", "policy_grad_norm",
                 "explained_variance", "value_loss", "ratio_max"):  # fmt: skip
         assert key in rows[0]
     assert len(rows[0]["beta"]) == 9

@@ -36,5 +36,5 @@ def test_a_shape_that_cannot_be_drawn_says_why():
 
     shown = Broken()._repr_html_()
     assert "m = A / 0 <b>" in texts(shown)
-    assert "It has no picture: by <zero>" in texts(shown)
+    assert "It has no picture: broken raises ZeroDivisionError: by <zero>" in texts(shown)
     assert "<svg" not in shown

@@ -295,6 +295,7 @@ _FACTS: Final[dict[str, dict[str, Any]]] = {
     ),
     "reward": _fact("reward", -2.0, 2.0, 0.05, value=1.0, auto="A"),
     "step": _fact("step", 0.0, 2e6, 1e4, value=0.0),
+    "progress": _fact("progress", 0.0, 1.0, 0.01, value=0.0),
 }
 """How each context field is set in the page; they start as `klip show` assumes them. `auto` is
 what a field follows until it is given a value; the old log-probability is set as a probability."""
