@@ -24,6 +24,7 @@ from klip.theory.partition import edges_of, mark_of
 from tests.shapes.samples import convert, draw_samples, seeds
 
 EDGES = (0.8, 1.2)
+COMPILED = jax.jit(lambda *x: metrics(totals(Observed.of(*x, EDGES))))
 
 
 def draw(seed, size=97):
@@ -38,9 +39,8 @@ def draw(seed, size=97):
 def test_three_frameworks_agree(seed):
     arrays = draw(seed)
     expected = metrics(totals(Observed.of(*arrays, EDGES)))
-    compiled = jax.jit(lambda *x: metrics(totals(Observed.of(*x, EDGES))))
     for found in (
-        compiled(*map(jnp.asarray, arrays)),
+        COMPILED(*map(jnp.asarray, arrays)),
         metrics(totals(Observed.of(*map(torch.from_numpy, arrays), EDGES))),
     ):
         assert found.keys() == expected.keys()

@@ -98,7 +98,11 @@ def library(shape, given, x, a):
 def test_the_page_computes_what_the_library_does(page, everything, whole):
     page.open(whole)
     entries = page.evaluate(f"{ROOT}.DATA.shapes")
-    assert len(entries) == len(everything) == len(catalogue()) + 4 + len(COMPOSED) + 1
+    assert (
+        len(entries)
+        == len(everything)
+        == len(catalogue()) + len(catalogue(Controller)) + len(COMPOSED) + 1
+    )
     asked, expected = [], []
     for entry, value in zip(entries, everything, strict=True):
         for variant, shape, given, p, x, a, exact in cases(entry, value):
@@ -318,6 +322,7 @@ def test_pointing_reads_the_curves(page, both):
 @pytest.mark.parametrize(("width", "dark"), [(320, False), (390, False), (390, True), (1280, True)])
 def test_nothing_overflows(page, whole, width, dark):
     page.open(whole, width=width, height=844, dark=dark)
+    page.settle()
     shapes = page.evaluate(f"{ROOT}.DATA.shapes.length")
     assert page.overflow() == 0
     for i in range(shapes - 14, shapes) if width != 390 or dark else range(shapes):
