@@ -115,7 +115,8 @@ def portrait(region: Region, steps: int | None = None, profiled: bool = True) ->
             if profiled:
                 properties = measured(pull_of(shape), shape, dtypes=()).as_dict()
         except Exception as error:  # a shape is anybody's code
-            trouble = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            name = "" if isinstance(error, KlipError) else f"{type(error).__name__}: "
+            trouble = " ".join(f"{name}{error}".split())[:300]
     known = {name: _plain(value) for name, value in region.parameters.items()}
     return Portrait(
         str(region), _name(region), region.formula.replace("`", ""), region.reference, str(shape),

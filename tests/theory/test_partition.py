@@ -1,5 +1,7 @@
 """I_in, I_kill and I_pass."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -67,7 +69,8 @@ def test_so_is_a_shape_that_is_made_of_others():
     for shape in (Truncate() * inner, inner + KLk2(), Truncate() * (inner + KLk2())):
         assert edges_of(shape) == (0.75, 1.5)
     assert edges_of(by_sign(Clip(eps=0.5), Clip(eps=0.25))) == (0.75, 1.5)
-    assert edges_of(by_sign(Clip(eps=0.5), SPO())) == (REFERENCE_BAND[0], 1.5)
+    assert edges_of(by_sign(Clip(eps=0.5), SPO())) == (0.0, 1.5)  # SPO has no edge below
+    assert edges_of(by_sign(SPO(), Clip(eps=0.5))) == (0.5, math.inf)
     assert edges_of(by_sign(SPO(), KLk2())) == REFERENCE_BAND
 
 
