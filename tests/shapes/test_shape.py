@@ -1,6 +1,7 @@
 """What a shape answers for itself: its band, its objective, m and J in one pass."""
 
 import inspect
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,6 @@ from klip.errors import KlipError
 from klip.shapes import (
     DCPO,
     KL,
-    REFERENCE_BAND,
     SPO,
     AgeConditioned,
     ByAge,
@@ -57,12 +57,12 @@ def test_a_view_takes_arrays_or_the_sample():
         (Clip(eps=0.5) + KLk3(), (0.5, 1.5)),
         (Discount() * SPO(), None),
         (by_sign(Clip(eps=0.5), Ramp(eps=0.25)), (0.75, 1.5)),
-        (by_sign(SPO(), Ramp(eps=0.25)), (0.75, REFERENCE_BAND[1])),
+        (by_sign(SPO(), Ramp(eps=0.25)), (0.75, math.inf)),
         (by_sign(SPO(), KLk3()), None),
         (AgeConditioned(eps=0.5, half_life=4.0), (0.75, 1.25)),
         (Clip(eps=ByAge(0.5, 4.0)), (0.75, 1.25)),
         (PositionAware(eps_start=0.25, eps_end=0.75), (0.5, 1.5)),
-        (DCPO(), (0.84, 1.2)),
+        (DCPO(), pytest.approx((0.5, 0.5 + 0.5 * math.sqrt(1 + 0.8 * math.e)))),  # at q = 1/e
     ],
     ids=str,
 )
