@@ -98,16 +98,19 @@ def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
 
 
 def _torch() -> str:
-    return f"PyTorch {_installed('torch').__version__}"
+    with _needed("torch"):
+        return f"PyTorch {importlib.import_module('torch').__version__}"
 
 
 def _verl() -> str:
-    return f"verl {_installed('verl').__version__}"
+    with _needed("verl"):
+        return f"verl {importlib.import_module('verl').__version__}"
 
 
-def _installed(library: str) -> Any:
+@contextlib.contextmanager
+def _needed(library: str) -> Iterator[None]:
     try:
-        return importlib.import_module(library)
+        yield
     except ModuleNotFoundError as error:
         if error.name != library:
             raise

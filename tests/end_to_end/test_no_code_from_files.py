@@ -27,8 +27,7 @@ MAY_IMPORT = {
     "engine/job.py": "a kind of job, each in a module that is written there",
     "__init__.py": "Klip's own names, each from a module that is written there",
     "runs/sinks.py": "a sink, by one of the names that are written there",
-    "shapes/names.py": "a user's own shape, which they name on the command line",
-    "tasks/lookup.py": "a user's own environment, module:Id, likewise",
+    "shapes/code.py": "a user's own shape, which they name on the command line",
 }
 
 
