@@ -22,8 +22,8 @@ def config(seed=0, **more):
 
 
 def make_run(out, c, *args, **more):
-    """Its folder, as a trainer leaves it; lists for tuples, as JSON has it."""
-    return make(out, {**dataclasses.asdict(c), "hidden": list(c.hidden)}, *args, **more)
+    """Its folder, as a trainer leaves it."""
+    return make(out, c.stored, *args, **more)
 
 
 def flip(path):
@@ -79,8 +79,9 @@ def test_code_is_not_executed_unasked(tmp_path, monkeypatch, capsys, fields):
     (tmp_path / "evil.py").write_text("open('executed', 'w').close()\nMine = 5\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    code = digest_of_code(fields["shape"]) if "shape" in fields else ""
-    make_run(tmp_path / "runs", config(code=code, **fields), 4, (2,))
+    digests = {"shape": "code", "task": "task_code"}
+    codes = {digests[name]: digest_of_code(text) for name, text in fields.items()}
+    make_run(tmp_path / "runs", config(**codes, **fields), 4, (2,))
     with pytest.raises(KlipError, match="--run-code"):
         read_jobs(tmp_path / "runs")
     assert main(["resume", "runs"]) == 2
@@ -89,8 +90,8 @@ def test_code_is_not_executed_unasked(tmp_path, monkeypatch, capsys, fields):
     assert err.count("\n") == 1
     assert main(["runs", "runs"]) == 0
     assert not (tmp_path / "executed").exists()
-    with pytest.raises(KlipError):  # it is run, and is neither a shape nor an environment
-        read_jobs(tmp_path / "runs", run_code=True)
+    # it is run, and is neither a shape nor an environment
+    assert main(["resume", "runs", "--run-code"]) == 2
     assert (tmp_path / "executed").exists()
 
 
