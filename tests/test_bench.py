@@ -152,7 +152,8 @@ def test_a_worker_of_ours_trains_when_it_is_asked(modules, tmp_path):
         process.popen.terminate()
         process.popen.communicate()
     assert answer["steps"] == 2 * 2048
-    assert 0 < answer["physics"] < answer["collect"] < answer["seconds"]
+    assert 0 < answer["physics"]
+    assert 0 < answer["collect"] < answer["seconds"]  # a part of the whole, however busy
 
 
 def test_a_process_answers_in_turn_and_dies_loudly(modules, tmp_path):
