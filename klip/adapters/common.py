@@ -39,9 +39,9 @@ OF_BAND = (*PARTS, "killed_mass")
 """Those that they record of a shape with a band of its own."""
 
 
-def short_log(mark: str) -> tuple[str, ...]:
-    """The names in a short log; `mark` is that of the shape (`klip.theory.partition.mark_of`)."""
-    return LOGGED if mark else (*LOGGED, *OF_BAND)
+def short_log(mark: str, names: tuple[str, ...] = LOGGED) -> tuple[str, ...]:
+    """`names`, and those of a band if the shape has one: if `mark` (of `mark_of`) is empty."""
+    return names if mark else (*names, *OF_BAND)
 
 
 @contextmanager

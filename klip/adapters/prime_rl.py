@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from klip.adapters.common import OF_BAND, TrainersWeight, given_region, logged
+from klip.adapters.common import TrainersWeight, given_region, logged, short_log
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import (
@@ -146,7 +146,7 @@ def _metrics(diagnostics: Diagnostics) -> dict[str, Tensor]:
     sums = totals(diagnostics.observed, diagnostics.active)
     row = metrics(sums | {"count": sums["count"].clamp(min=1)}, diagnostics.mark)
     inert = diagnostics.inert.to(sums["count"].dtype)
-    names = LOGGED if diagnostics.mark else (*LOGGED, *OF_BAND)
+    names = short_log(diagnostics.mark, LOGGED)
     return logged({name: row[name] for name in names} | {"inert": inert})
 
 

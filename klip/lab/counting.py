@@ -11,7 +11,8 @@ from klip.theory.diagnostics import FATES, totals
 from klip.tokens import Diagnostics
 
 _COUNTED = (*FATES, "kill", "pass")
-_MASSES = {**{f"{name}_mass": "" for name in FATES}, "killed_mass": "of the band"}
+_MASSES = (*(f"{name}_mass" for name in FATES), "killed_mass")
+_OF_BAND = frozenset({"kill", "pass", "killed_mass"})
 
 
 class Tally:
@@ -44,13 +45,12 @@ class Tally:
     def metrics(self, oldest: int) -> dict[str, Any]:
         """Fractions of tokens; lists have an entry for each age, None where there was no token."""
         tokens = float(self.spans[:, 0].sum())
-        names = [name + self.mark if name in ("kill", "pass") else name for name in _COUNTED]
+        names = [self._named(name) for name in _COUNTED]
         row: dict[str, Any] = dict(
             zip(names, (self.spans.sum(0)[1:] / tokens).tolist(), strict=True)
         )
-        for name, of_band in _MASSES.items():
-            share = _share(self.sums[name], self.sums["mass"]) or 0.0
-            row[name + (self.mark if of_band else "")] = share
+        for name in _MASSES:
+            row[self._named(name)] = _share(self.sums[name], self.sums["mass"]) or 0.0
         row["kl"] = self.sums["k3"] / tokens
         for span, counts in zip(("reasoning", "answer"), self.spans.tolist(), strict=True):
             row[f"{span}_share"] = counts[0] / tokens
@@ -62,6 +62,10 @@ class Tally:
             for i, name in enumerate(names, start=1):
                 row[f"age_{name}"] = [_share(counts[i], counts[0]) for counts in ages]
         return row
+
+    def _named(self, name: str) -> str:
+        """The name of a metric, which says if it is of the reference band."""
+        return name + self.mark if name in _OF_BAND else name
 
 
 def _share(part: float, whole: float) -> float | None:

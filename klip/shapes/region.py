@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from klip.errors import KlipError
 from klip.shapes.backend import Array
+from klip.shapes.context import Facts, fact
 from klip.shapes.value import Value
 
 if TYPE_CHECKING:
@@ -30,12 +31,8 @@ class MissingFeedback(KlipError):
     """A controller reads what its trainer cannot give."""
 
 
-def _measured(meaning: str) -> Array:
-    return field(default=None, metadata={"meaning": meaning})
-
-
 @dataclass(frozen=True, repr=False, eq=False)
-class Feedback:
+class Feedback(Facts):
     """What training did to the policy, as means over samples.
 
     `stop` is told of the epoch that has just ended, each sample as it was when it was trained on.
@@ -49,38 +46,36 @@ class Feedback:
     klip.shapes.region.MissingFeedback: the feedback has no entropy (entropy of the policy): this trainer cannot give it
     """
 
-    kl: Array = _measured("closed-form KL(old || new) of a sample's state")
-    k1: Array = _measured("-log w")
-    k3: Array = _measured("w - 1 - log w, an estimate of KL(old || new)")
-    entropy: Array = _measured("entropy of the policy")
-    ratio_mean: Array = _measured("w")
-    ratio_std: Array = _measured("standard deviation of w")
-    ratio_min: Array = _measured("smallest w")
-    ratio_max: Array = _measured("largest w")
-    ratio_deviation: Array = _measured("|w - 1|")
-    inside: Array = _measured("fraction of samples within the shape's band")
-    kill: Array = _measured("fraction outside the band where the advantage pushes")
-    kill_positive: Array = _measured("fraction above the band of positive advantage")
-    kill_negative: Array = _measured("fraction below the band of negative advantage")
-    passing: Array = _measured("fraction outside the band on the other side")
-    killed_mass: Array = _measured("share of |wA| of the killed samples")
-    kept: Array = _measured("fraction of samples with m = wA")
-    weakened: Array = _measured("fraction with m smaller than wA")
-    zeroed: Array = _measured("fraction with m = 0")
-    reversed: Array = _measured("fraction with m A < 0")
-    strengthened: Array = _measured("fraction with m larger than wA")
-    zeroed_mass: Array = _measured("share of |wA| of the zeroed samples")
-    samples: Array = _measured("how many samples the rollout has")
-    epoch: Array = _measured("how many epochs of this rollout have been run")
-    progress: Array = _measured("how much of training is over before this rollout, from 0 to 1")
+    kl: Array = fact("closed-form KL(old || new) of a sample's state")
+    k1: Array = fact("-log w")
+    k3: Array = fact("w - 1 - log w, an estimate of KL(old || new)")
+    entropy: Array = fact("entropy of the policy")
+    ratio_mean: Array = fact("w")
+    ratio_std: Array = fact("standard deviation of w")
+    ratio_min: Array = fact("smallest w")
+    ratio_max: Array = fact("largest w")
+    ratio_deviation: Array = fact("|w - 1|")
+    inside: Array = fact("fraction of samples within the shape's band")
+    kill: Array = fact("fraction outside the band where the advantage pushes")
+    kill_positive: Array = fact("fraction above the band of positive advantage")
+    kill_negative: Array = fact("fraction below the band of negative advantage")
+    passing: Array = fact("fraction outside the band on the other side")
+    killed_mass: Array = fact("share of |wA| of the killed samples")
+    kept: Array = fact("fraction of samples with m = wA")
+    weakened: Array = fact("fraction with m smaller than wA")
+    zeroed: Array = fact("fraction with m = 0")
+    reversed: Array = fact("fraction with m A < 0")
+    strengthened: Array = fact("fraction with m larger than wA")
+    zeroed_mass: Array = fact("share of |wA| of the zeroed samples")
+    samples: Array = fact("how many samples the rollout has")
+    epoch: Array = fact("how many epochs of this rollout have been run")
+    progress: Array = fact("how much of training is over before this rollout, from 0 to 1")
 
-    def __getattribute__(self, name: str) -> Array:
-        value = object.__getattribute__(self, name)
-        if value is None and name in FEEDBACK_FIELDS:
-            raise MissingFeedback(
-                f"the feedback has no {name} ({FEEDBACK_FIELDS[name]}): {_way_out(name)}"
-            )
-        return value
+    def missing(self, name: str, meaning: str) -> KlipError:
+        way_out = "this trainer cannot give it"
+        if name in _OF_BAND:
+            way_out = "its shape has no band of its own; read kept, weakened, zeroed or reversed"
+        return MissingFeedback(f"the feedback has no {name} ({meaning}): {way_out}")
 
     @staticmethod
     def of(metrics: Mapping[str, Array], **more: Array) -> Feedback:
@@ -93,12 +88,6 @@ FEEDBACK_FIELDS: dict[str, str] = {f.name: f.metadata["meaning"] for f in fields
 """Each field of the feedback and what it means."""
 
 _OF_BAND = ("inside", "kill", "kill_positive", "kill_negative", "passing", "killed_mass")
-
-
-def _way_out(name: str) -> str:
-    if name in _OF_BAND:
-        return "its shape has no band of its own; read kept, weakened, zeroed or reversed"
-    return "this trainer cannot give it"
 
 
 @dataclass(frozen=True)

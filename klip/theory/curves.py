@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from klip.shapes import NO_CONTEXT, Context, Shape
-from klip.theory.views import raised_by, reference_context
+from klip.theory.views import Floats, raised_by, reference_context
 
-Floats = npt.NDArray[np.float64]
 View = Literal["multiplier", "beta", "effective_advantage", "objective"]
 
 SMALLEST_RATIO = 0.005

@@ -34,8 +34,11 @@ def test_without_pinning(monkeypatch):
 
 
 def test_a_parent_that_is_gone_leaves_nothing_to_do(monkeypatch):
+    trained = []
     monkeypatch.setattr(worker.signal, "signal", lambda *how: None)
+    monkeypatch.setattr(worker, "advance", lambda *share: trained.append(share))
     ours, theirs = Pipe()
     ours.close()
     worker.main(os.dup(theirs.fileno()))
     theirs.close()
+    assert trained == []

@@ -1,5 +1,6 @@
 """The spelling of shapes: what is read, what is refused, and how."""
 
+import importlib
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -240,8 +241,8 @@ def test_an_unknown_own_value_says_where_it_was_looked_for(own):
 
 
 def test_an_object_of_an_imported_class_is_spelled_with_its_file(own, monkeypatch):
-    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
-    mine = __import__("mine")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    mine = importlib.import_module("mine")
     text = spelled(Clip(eps=mine.Flat()) + KLk3())
     assert text == "clip(eps=mine.py:Flat(top=0.3)) + kl-k3(b=1.0)"
     assert str(parse(text)) == text

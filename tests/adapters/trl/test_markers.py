@@ -69,21 +69,18 @@ def byte_level():
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    made.decoder = decoders.ByteLevel()
-    learner = trainers.BpeTrainer(
-        vocab_size=420,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-        special_tokens=["<|end|>"],
-    )
-    made.train_from_iterator(CORPUS * 20, learner)
-    return made
+    return trained_on_bytes(made)
 
 
 def unsplit():
     """Byte-level pairs over whole lines: merges cross words, as in superword tokenizers."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return trained_on_bytes(made)
+
+
+def trained_on_bytes(made):
+    """A tokenizer that knows how to split text, with pairs of bytes learned from the corpus."""
     made.decoder = decoders.ByteLevel()
     learner = trainers.BpeTrainer(
         vocab_size=420,
