@@ -1,5 +1,9 @@
-"""What every test shares: hypothesis settings, and the option that brings in a user's shape."""
+"""What every test shares: hypothesis settings, clean modules, and the option for a user's shape."""
 
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -16,3 +20,21 @@ def pytest_addoption(parser):
     parser.addoption(
         "--shape", action="append", default=[], help="a shape to test as if it were shipped"
     )
+
+
+@pytest.fixture(autouse=True)
+def forget_users_code(tmp_path_factory):
+    """Leave no module, path or environment behind that a test wrote into a folder of its own."""
+    path = list(sys.path)
+    tasks = getattr(sys.modules.get("gymnasium"), "registry", {})
+    registered = dict(tasks)
+    yield
+    sys.path[:] = path
+    base = tmp_path_factory.getbasetemp().resolve()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and base in Path(file).parents:
+            del sys.modules[name]
+    for id in [id for id, spec in tasks.items() if registered.get(id) is not spec]:
+        del tasks[id]
+    tasks.update(registered)

@@ -2,7 +2,6 @@
 
 import sys
 
-import gymnasium
 import pytest
 
 from klip.tasks import TaskError, describe
@@ -33,19 +32,12 @@ gymnasium.register("{id}", entry_point="{entry}", max_episode_steps=9)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a module of a name that nobody else has; afterwards nothing is left of it."""
+    """A folder with a module and its neighbour."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    known, registered = set(sys.modules), dict(gymnasium.registry)
     (tmp_path / "klip_helpers.py").write_text("SIZE = 3\n")
     text = CODE.format(helpers="klip_helpers", id="Point-v0", entry="klip_mine:Point")
     (tmp_path / "klip_mine.py").write_text(text)
-    yield tmp_path
-    for name in set(sys.modules) - known:
-        if "klip_mine" in name or "klip_helpers" in name or "klip_pack" in name:
-            del sys.modules[name]
-    gymnasium.registry.clear()
-    gymnasium.registry.update(registered)
+    return tmp_path
 
 
 @pytest.mark.parametrize("place", ["klip_mine", "klip_mine.py", "./klip_mine.py"])
