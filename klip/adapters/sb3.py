@@ -99,6 +99,9 @@ class KlipPPO(PPO):
         policy, region = self.policy, self._region
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
+        scale = float(region.step_scale(self.shape_state))
+        for group in policy.optimizer.param_groups:
+            group["lr"] *= scale
         shape = region.shape_at(self.shape_state)
         adapts, asks_kl = region.adapts, uses_kl(shape)
         old = OldPolicy(policy) if adapts or asks_kl else None
@@ -202,6 +205,7 @@ class KlipPPO(PPO):
         weights = [step.diagnostics.m.numel() for step in steps]
         named = metrics(totals(diagnostics.observed), diagnostics.mark)
         row: dict[str, Any] = {name: float(x) for name, x in named.items()}
+        row["tv"] = row["ratio_deviation"] / 2  # every sample is of the policy that learns from it
         if all(step.kl is not None for step in steps):
             row["kl"] = float(np.average([step.kl for step in steps], weights=weights))
         if all(step.has_entropy for step in steps):

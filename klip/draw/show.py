@@ -230,6 +230,7 @@ _FACTS: Final = {
     "old_log_prob": "old probability",
     "kl": "state KL",
     "behaviour_log_ratio": "old / sampler log-ratio",
+    "proximal_log_ratio": "old / start log-ratio",
     "reference_log_ratio": "new / reference log-ratio",
 }
 

@@ -43,6 +43,11 @@ class Facts:
 class Context(Facts):
     """Optional facts about each sample; every field has the samples' shape, or broadcasts to it.
 
+    Three policies may have come before the new one: the sampler, which acted; the start, at which
+    this iteration began; and the old one, which the ratio w divides by and which is one of the
+    two. So the new policy over the sampler is w exp(behaviour_log_ratio), over the start it is
+    w exp(proximal_log_ratio), and log c = behaviour_log_ratio - proximal_log_ratio.
+
     >>> Context(age=2.0).given
     frozenset({'age'})
     >>> Context().age
@@ -59,11 +64,15 @@ class Context(Facts):
     mask: Array = fact("1 where the sample counts, 0 where it is padding")
     sequence: Array = fact("id of the sample's sequence")
     group: Array = fact("id of the sample's group")
-    behaviour_log_ratio: Array = fact("log of the rollout policy over the policy that sampled")
+    behaviour_log_ratio: Array = fact("log of the old policy, which w divides by, over the sampler")
+    proximal_log_ratio: Array = fact("log of the old policy over that at the iteration's start")
     reference_log_ratio: Array = fact("log of the new policy over the reference policy")
     reward: Array = fact("reward of the sample")
     step: Array = fact("how many environment steps training has taken")
     progress: Array = fact("how much of training is over, from 0 to 1")
+    effective_size: Array = fact("(sum w_b)^2 / (n sum w_b^2) of the batch, w_b = new / sampler")
+    deviation: Array = fact("mean of |c - 1| over the batch or the sequence, c = start / sampler")
+    second_moment: Array = fact("mean of (log c)^2 over the batch's samples of no larger |log c|")
 
     def missing(self, name: str, meaning: str) -> KlipError:
         return MissingContext(f"the context has no {name} ({meaning}): pass Context({name}=...)")

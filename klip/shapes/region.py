@@ -2,11 +2,12 @@
 
     state = region.init()
     shape = region.shape_at(state)                      # before a rollout's epochs
+    size = lr * region.step_scale(state)                # the step size of these epochs
     region.stop(state, feedback)                        # after each epoch: stop here?
     state = region.update(state, feedback)              # after all epochs
 
-State is a dict of numbers, so it fits a checkpoint; all four are pure and may be traced. A shape
-is a region whose state is empty.
+State is a dict of numbers, so it fits a checkpoint; all are pure and may be traced. A shape is
+a region whose state is empty, and which leaves the step size alone.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Feedback(Facts):
     ratio_min: Array = fact("smallest w")
     ratio_max: Array = fact("largest w")
     ratio_deviation: Array = fact("|w - 1|")
+    tv: Array = fact("v |w_b - c| / 2: w_b = new / sampler, c = start / sampler, v weights by age")
     inside: Array = fact("fraction of samples within the shape's band")
     kill: Array = fact("fraction outside the band where the advantage pushes")
     kill_positive: Array = fact("fraction above the band of positive advantage")
@@ -104,6 +106,10 @@ class Region(Value, abstract=True):
     def shape_at(self, state: State) -> Shape:
         """The shape for a rollout in this state."""
         raise NotImplementedError
+
+    def step_scale(self, state: State) -> Array:
+        """The factor on the step size of a rollout's epochs in this state."""
+        return 1.0
 
     def stop(self, state: State, feedback: Feedback) -> Array:
         """Whether this rollout's epochs end here."""

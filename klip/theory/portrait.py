@@ -42,6 +42,10 @@ OTHER_CONTEXTS: Final[Mapping[str, tuple[float, ...]]] = {
     "age": (1.0, 4.0, 16.0),
     "position": (0.0, 99.0),
     "behaviour_log_ratio": (-0.5, 0.5),
+    "proximal_log_ratio": (-0.5, 0.5),
+    "effective_size": (0.5, 0.1),
+    "deviation": (0.5,),
+    "second_moment": (0.1,),
 }
 """Values at which a shape is drawn, too, besides the typical one; each by itself."""
 

@@ -77,8 +77,9 @@ def reference_context(
     """A plausible context for every field that `shape` needs, so that it can be looked at.
 
     The state's KL is (log w)^2 / 2, which the ratio alone suggests; the old probability is 1/2; the
-    sample is fresh and in the middle of its sequence; sampler and reference are the old policy.
-    `overrides` replaces these with numbers or arrays by field name.
+    sample is fresh and in the middle of its sequence; sampler, start and reference are the old
+    policy, so that the whole batch counts. `overrides` replaces these with numbers or arrays by
+    field name.
     """
     plausible: dict[str, Any] = {
         "old_log_prob": np.log(0.5),
@@ -91,10 +92,14 @@ def reference_context(
         "sequence": 0,
         "group": 0,
         "behaviour_log_ratio": 0.0,
+        "proximal_log_ratio": 0.0,
         "reference_log_ratio": log_ratio,
         "reward": advantage,
         "step": 0.0,
         "progress": 0.0,
+        "effective_size": 1.0,
+        "deviation": 0.0,
+        "second_moment": 0.0,
     }
     overrides = overrides or {}
     for name in overrides:

@@ -266,8 +266,34 @@ def test_a_controller_hears_every_field_at_every_call(task):
         assert told["kept"] + told["zeroed"] == pytest.approx(1)
         assert told["zeroed"] == pytest.approx(told["kill"])
         assert told["samples"] == BRIEF["n_steps"]
+        assert told["tv"] == told["ratio_deviation"] / 2
     assert 0 <= HEARD[0]["progress"] < HEARD[-1]["progress"] <= 1
     assert HEARD[-1]["kl"] > 0
+
+
+@dataclass(frozen=True)
+class Halves(Controller):
+    """A controller that halves the step size after each rollout."""
+
+    shape: Shape = Clip()
+
+    def init(self):
+        return {"scale": 1.0}
+
+    def step_scale(self, state):
+        return state["scale"]
+
+    def update(self, state, feedback):
+        return {"scale": state["scale"] / 2}
+
+
+def test_a_controller_scales_the_step_size():
+    model = KlipPPO("MlpPolicy", "CartPole-v1", shape=Halves(), **BRIEF)
+    sizes = []
+    for steps in (256, 512, 768):
+        model.learn(256, reset_num_timesteps=steps == 256)
+        sizes.append(model.policy.optimizer.param_groups[0]["lr"])
+    assert sizes == [3e-3, 1.5e-3, 7.5e-4]
 
 
 def test_a_target_kl_stops_the_epochs():

@@ -17,9 +17,13 @@ RANGES = {
     "sequence": (0.0, 3.0),
     "group": (0.0, 3.0),
     "behaviour_log_ratio": (-2.0, 2.0),
+    "proximal_log_ratio": (-2.0, 2.0),
     "reference_log_ratio": (-2.0, 2.0),
     "reward": (-1.0, 1.0),
     "step": (0.0, 1e6),
+    "effective_size": (0.01, 1.0),
+    "deviation": (0.0, 4.0),
+    "second_moment": (0.0, 0.2),
 }
 
 

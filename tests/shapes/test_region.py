@@ -12,6 +12,7 @@ def test_a_shape_is_a_region_with_an_empty_state(cls):
     assert shape.shape_at({}) is shape is shape.initial
     assert shape.stop({}, Feedback(kl=9.0, ratio_deviation=9.0)) is False
     assert shape.update({}, Feedback(kl=9.0)) == {}
+    assert shape.step_scale({}) == 1
     assert not shape.adapts
 
 

@@ -290,12 +290,16 @@ _FACTS: Final[dict[str, dict[str, Any]]] = {
     "sequence": _fact("sequence", 0.0, 10.0, 1.0, value=0.0),
     "group": _fact("group", 0.0, 10.0, 1.0, value=0.0),
     "behaviour_log_ratio": _fact("old / sampler log-ratio", -3.0, 3.0, 0.05, value=0.0),
+    "proximal_log_ratio": _fact("old / start log-ratio", -3.0, 3.0, 0.05, value=0.0),
     "reference_log_ratio": _fact(
         "new / reference log-ratio", -3.0, 3.0, 0.05, value=0.0, auto="log w"
     ),
     "reward": _fact("reward", -2.0, 2.0, 0.05, value=1.0, auto="A"),
     "step": _fact("step", 0.0, 2e6, 1e4, value=0.0),
     "progress": _fact("progress", 0.0, 1.0, 0.01, value=0.0),
+    "effective_size": _fact("effective size", 0.01, 1.0, 0.01, value=1.0),
+    "deviation": _fact("deviation", 0.0, 4.0, 0.05, value=0.0),
+    "second_moment": _fact("second moment", 0.0, 1.0, 0.01, value=0.0),
 }
 """How each context field is set in the page; they start as `klip show` assumes them. `auto` is
 what a field follows until it is given a value; the old log-probability is set as a probability."""
