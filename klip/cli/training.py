@@ -176,8 +176,9 @@ def follow(
     from klip.engine.finish import check_missing, estimate, finish, survey
     from klip.engine.labels import labels_of
     from klip.engine.live import Watch, summary
+    from klip.engine.memory import check_memory
     from klip.engine.run import site
-    from klip.engine.schedule import cost
+    from klip.engine.schedule import cost, schedule
 
     runner, cores, where = site(workers, ray)
     screen, surveyed = console(), survey(jobs, keeping)
@@ -186,6 +187,8 @@ def follow(
     screen.print(escape(estimate(surveyed, cores, where)))
     if dry_run:
         check_missing(surveyed)
+        if ray is None:
+            check_memory(schedule(surveyed.missing, cores).groups, cores)
         return 0
     watched = list({job.id: job for job in (*surveyed.missing, *surveyed.jobs)}.values())
     with Watch(screen, watched, [cost([job]) for job in watched]) as watch:

@@ -11,6 +11,7 @@ from klip.engine.advance import Keeping, Progress
 from klip.engine.crew import cores_for, run_here
 from klip.engine.interruption import Interruption
 from klip.engine.job import Job, kind_of, with_needs
+from klip.engine.memory import check_memory, demand
 from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.runs import Damaged, read_run
@@ -79,7 +80,13 @@ def survey(jobs: Sequence[Job], keeping: Keeping) -> Survey:
 def here(workers: int | None = None) -> Runner:
     """A runner on this machine, on all cores or some, longest groups first."""
     cores = cores_for(workers)
-    return lambda jobs, keeping, stop: run_here(schedule(jobs, cores).groups, keeping, stop, cores)
+
+    def run(jobs: Sequence[Job], keeping: Keeping, stop: Callable[[], bool]) -> Iterator[Progress]:
+        groups = schedule(jobs, cores).groups
+        check_memory(groups, cores)
+        return run_here(groups, keeping, stop, cores)
+
+    return run
 
 
 def finish(
@@ -142,7 +149,8 @@ def estimate(surveyed: Survey, cores: int, where: str) -> str:
     )
     if planned.guessed:
         text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"
-    return text
+    old = demand(planned.groups, cores).words
+    return f"{text}; {old}" if old else text
 
 
 def duration(seconds: float) -> str:

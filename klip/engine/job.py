@@ -130,6 +130,15 @@ class Entry(NamedTuple):
     seeds: Sequence[int]
 
 
+class OldSamples(NamedTuple):
+    """Bytes that a group keeps of samples and policies of earlier iterations."""
+
+    memory: int = 0
+    """in its process, at most"""
+    checkpoint: int = 0
+    """in each checkpoint of the run that keeps most"""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of jobs; each kind has its own type of job, so it is `Any` here."""
@@ -158,6 +167,8 @@ class Kind:
     """seconds that one core takes for a group, its start included"""
     open: Callable[[Sequence[Any], Sequence[Sequence[Record]]], Group]
     """a group of jobs, each with the records of the runs that it needs"""
+    old_samples: Callable[[Sequence[Any]], OldSamples] = lambda jobs: OldSamples()
+    """what a group keeps of earlier iterations"""
     measured: Callable[[Any], bool] = lambda job: True
     """whether anybody has measured what such a job costs"""
     needs: Callable[[Any], Sequence[Any]] = lambda job: ()

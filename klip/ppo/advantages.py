@@ -1,4 +1,7 @@
-"""From a rollout to what the epochs train on: values, old log-probs, advantages, targets."""
+"""From a rollout to what the epochs train on: values, old log-probs, advantages, targets.
+
+A fresh rollout is prepared here; `klip.ppo.replay` does so for samples that may be old.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,21 @@ class Rollout(NamedTuple):
     reward: Array  # [T, E] normalised
     ended: Array  # [T, E] 1 where the episode ended at this step
     bootstrap: Array  # [T, E] V(final observation) where it was cut off by a time limit, else 0
+    cut: Array | None = None  # [n] those places in the flattened [T, E]; kept if it may grow old
+    final: Array | None = None  # [n, D] the final observations there
+
+
+class Aged(NamedTuple):
+    """What is known of samples that may be old; c is the policy at the start over the actor."""
+
+    slot: Array  # [N] 0 for the newest rollout, 1 for the one before, ...
+    age: Array  # [N] in iterations
+    there: Array  # [N] False where the replay is not yet full
+    log_c: Array  # [N]
+    deviation: Array  # [N] mean of |c - 1| over all samples
+    second_moment: Array | None  # [N] mean of (log c)^2 over samples whose |log c| is no larger
+    weight: Array  # [N] of the sample's pull on the policy
+    value_weight: Array  # [N] of its value loss
 
 
 class Batch(NamedTuple):
@@ -36,24 +54,32 @@ class Batch(NamedTuple):
     old_value: Array  # [N]
     advantage: Array  # [N]
     target: Array  # [N] what the value network learns: advantage, not yet normalised, plus value
+    aged: Aged | None = None  # None: every sample is of the policy that learns from it
 
 
-def advantages(c: Config, value: Array, last_value: Array, rollout: Rollout) -> Array:
+def advantages(
+    c: Config, value: Array, last_value: Array, rollout: Rollout, trust: Array | None = None
+) -> Array:
     """GAE: A = delta + gamma lambda A', both cut where an episode ended, `[T, E]`.
 
-    The recursion is linear, so it is an associative scan: log T vectorised steps, not T small ones.
+    With `trust` it is A = delta + gamma lambda trust' A': what later steps say counts only as far
+    as the policy would have gone there. The recursion is linear, so it is an associative scan:
+    log T vectorised steps, not T small ones.
 
     Args:
         c: gives gamma and lambda
         value: `[T, E]` V at every observation
         last_value: `[E]` V at the observation after the last step
         rollout: rewards and ends
+        trust: `[T, E]` min(1, c) of every step, for samples that may be old
 
     """
     alive = 1.0 - rollout.ended
     following = jnp.concatenate([value[1:], last_value[None]]) * alive + rollout.bootstrap
     delta = rollout.reward + c.gamma * following - value
     carry = c.gamma * c.gae_lambda * alive
+    if trust is not None:
+        carry = carry * jnp.concatenate([trust[1:], jnp.ones_like(trust[:1])])
 
     def combine(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
         (a, x), (b, y) = later, earlier
@@ -62,9 +88,10 @@ def advantages(c: Config, value: Array, last_value: Array, rollout: Rollout) -> 
     return jax.lax.associative_scan(combine, (carry, delta), reverse=True)[1]
 
 
-def normalised(advantage: Array) -> Array:
-    """(A - mean) / (std + 1e-8), std with n - 1."""
-    return (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+def normalised(advantage: Array, there: Array | None = None) -> Array:
+    """(A - mean) / (std + 1e-8), std with n - 1; over the samples that are `there`, if given."""
+    mean, spread = advantage.mean(where=there), advantage.std(ddof=1, where=there)
+    return (advantage - mean) / (spread + 1e-8)
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,7 +1,8 @@
 """Runs that advance in lockstep: one iteration of PPO, top to bottom.
 
     collect      act, step, normalise, store: T steps of every environment of every run
-    advantages   values, old log-probabilities, GAE: one compiled call a run
+    advantages   values, old log-probabilities, GAE: one compiled call a run, or one a rollout
+                 where an iteration learns from old ones too
     update       epochs x minibatches: one compiled call a run
     diagnostics  what to write down about it
 
@@ -11,15 +12,11 @@ all; shapes, seeds and other numbers may differ. No run's bytes depend on the ot
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,47 +24,16 @@ from klip.engine.job import State, Stopped
 from klip.engine.random import episode_seed, stream
 from klip.errors import KlipError
 from klip.ppo import policy
-from klip.ppo.advantages import Batch, Rollout, preparation
+from klip.ppo.advantages import Rollout, preparation
 from klip.ppo.config import Config, lockstep_key
-from klip.ppo.diagnostics import beta_quantiles, explained_variance
 from klip.ppo.divergence import bad_action, bad_step, diagnosis, not_finite
+from klip.ppo.member import PPOMember, arrays_of, begun, program, take
 from klip.ppo.normalise import Moments, RewardScale, normalise
-from klip.ppo.update import Learner, Outcome, epochs, optimiser
-from klip.shapes import Region, numbers, parse, structure
+from klip.ppo.replay import Learned, kept, learned, orders, to_keep
+from klip.ppo.rows import Metrics, row_of
+from klip.ppo.update import epochs
+from klip.shapes import numbers, structure
 from klip.tasks import Box, Discrete, MultiDiscrete, Step, make_lanes
-from klip.theory.partition import mark_of
-
-Metrics = dict[str, Any]
-
-
-@dataclass
-class PPOMember:
-    """One run of a cohort: what is its own between iterations."""
-
-    config: Config
-    value: Region
-    learner: Learner
-    controller: dict[str, Any]
-    iteration: int = 0
-    status: str = "running"
-    """running, done, diverged (numbers stopped being finite), failed (its environment raised)"""
-    reason: str = ""
-    """why it diverged or failed"""
-    traceback: str = ""
-    """of what was raised, where it failed"""
-    returns: list[tuple[float, int]] = field(default_factory=list)
-    """(return, length) of the episodes that ended in the current rollout"""
-
-    def end(self, status: str, reason: str, traceback: str = "") -> None:
-        """End the run for a reason; if it has ended already, the first reason stays."""
-        if self.status == "running":
-            self.status, self.reason, self.traceback = status, reason, traceback
-
-
-@functools.lru_cache(maxsize=256)
-def program(c: Config) -> Config:
-    """The config without what does not change the compiled program, so that runs share one."""
-    return dataclasses.replace(c, shape="", code="", seed=0, steps=c.batch, lr=1.0, anneal=True)
 
 
 class Cohort:
@@ -92,7 +58,7 @@ class Cohort:
         )
         self.layout = policy.layout_of(self.lanes.observation_size, self.lanes.action, first.hidden)
         self.action = _action(self.lanes.action)
-        self.runs = [self._start(c) for c in configs]
+        self.runs = [begun(self.layout, c) for c in configs]
         size = len(configs)
         self.gamma = np.array([[c.gamma] for c in configs])
         self.moments = Moments.of(size, self.lanes.observation_size)
@@ -101,12 +67,6 @@ class Cohort:
         self.episode_length = np.zeros((size, envs), dtype=np.int64)
         self.observation = self._normalised(self._seen(self.lanes.reset()))
         self.seconds = {"collect": 0.0, "learn": 0.0}
-
-    def _start(self, c: Config) -> PPOMember:
-        vector = jax.numpy.asarray(policy.initial(self.layout, c.seed, c.log_std))
-        value = parse(c.shape)
-        controller = {k: jax.numpy.asarray(v, dtype="float32") for k, v in value.init().items()}
-        return PPOMember(c, value, Learner(vector, optimiser(c).init(vector)), controller)
 
     # -- one iteration, in the order in which it happens --------------------------------------
 
@@ -141,7 +101,7 @@ class Cohort:
         """Take T steps in all lanes; the rollout of every run."""
         c, runs = self.shared, len(self.runs)
         steps, envs, lanes = c.rollout, c.envs, self.lanes
-        arrays = self.layout.split(np.stack([np.asarray(run.learner.vector) for run in self.runs]))
+        arrays = self.layout.split(np.stack([np.asarray(run.acting) for run in self.runs]))
         noise = self._noise()
         box = lanes.action if isinstance(lanes.action, Box) else None
         observations = np.empty((runs, steps, envs, lanes.observation_size), np.float32)
@@ -149,6 +109,7 @@ class Cohort:
         rewards = np.empty((runs, steps, envs), np.float32)
         ends = np.zeros((runs, steps, envs), np.float32)
         bootstrap = np.zeros((runs, steps, envs), np.float32)
+        finals: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in self.runs]
         x = self.observation
         for t in range(steps):
             if stop():
@@ -176,51 +137,57 @@ class Cohort:
             x = self._normalised(self._seen(step.observation))
             cut = step.truncated & ~step.terminated
             if cut.any():
-                bootstrap[:, t] = self._final_values(arrays, step.final, cut.reshape(runs, envs))
+                final, cut = self._final(step.final), cut.reshape(runs, envs)
+                values = policy.forward(arrays, "value", final)[..., 0]
+                bootstrap[:, t] = np.where(cut, values, np.float32(0))
+                for r, e in zip(*np.nonzero(cut), strict=True):
+                    finals[r].append((t * envs + e, final[r, e]))
         self.observation = x
         stacked = np.stack(actions, axis=1)
-        return [
+        rollouts = [
             Rollout(observations[r], x[r], stacked[r], rewards[r], ends[r], bootstrap[r])
             for r in range(runs)
+        ]
+        return [
+            rollout if run.config.fresh else to_keep(rollout, final, run.config.replay > 1)
+            for run, rollout, final in zip(self.runs, rollouts, finals, strict=True)
         ]
 
     def learn(self, i: int, rollout: Rollout) -> Metrics | None:
         """Train one run on its rollout; its row of metrics, or None if it ended without one."""
         run = self.runs[i]
         c, k, value = run.config, run.iteration, run.value
-        compiled = program(c)
-        batch = preparation(self.layout, compiled)(run.learner.vector, rollout)
+        data = self._data(run, rollout)
         names = numbers(value)
-        orders = np.stack(
-            [stream(c.seed, "order", k, e).permutation(c.batch) for e in range(c.epochs)]
-        ).astype(np.int32)
-        lr = c.lr * (1 - k / c.iterations) if c.anneal else c.lr
-        outcome = epochs(self.layout, compiled, structure(value), tuple(names))(
-            run.learner, run.controller, np.array(list(names.values()), np.float32), batch,
-            orders, np.float32(lr), np.float32(k * c.batch), np.float32(k / c.iterations),
+        rows, there = orders(c, k, len(data.ages))
+        lr = run.step_size()
+        outcome = epochs(self.layout, program(c), structure(value), tuple(names))(
+            run.learner, run.controller, np.array(list(names.values()), np.float32), data.batch,
+            rows, there, np.float32(lr), np.float32(k * c.batch), np.float32(k / c.iterations),
         )  # fmt: skip
-        row = self._row(i, batch, outcome, lr)
+        row = row_of(run, data, outcome, lr)
+        row["unstable_episodes"] = int(self.lanes.warnings[self._lanes_of(i)].sum())
         if int(outcome.trouble) or not_finite(row):
-            run.end("diverged", diagnosis(c, k, rollout, batch, outcome, row))
+            run.end("diverged", diagnosis(c, k, rollout, data.batch, outcome, row))
             return None
-        run.learner, run.controller = outcome.learner, outcome.controller
-        run.iteration += 1
-        run.returns = []
-        if run.iteration == c.iterations:
-            run.end("done", "")
+        run.move(outcome.learner, outcome.controller, tuple(data.slots[: c.replay - 1]))
         return row
+
+    def _data(self, run: PPOMember, rollout: Rollout) -> Learned:
+        """What an iteration learns from: its own rollout, and with replay those before it."""
+        c, vector = program(run.config), run.learner.vector
+        if c.fresh:
+            return Learned(preparation(self.layout, c)(vector, rollout), [], [0])
+        slots = [kept(self.layout, run.acting, run.version, rollout), *run.slots]
+        ranked = "second_moment" in run.value.needs
+        return learned(self.layout, c, vector, run.iteration, slots, ranked)
 
     # -- a run's whole state ------------------------------------------------------------------
 
     def state(self, i: int) -> State:
         """Everything that a run's next iteration depends on, and how its actions are meant."""
-        run = self.runs[i]
-        adam = run.learner.optimiser[1]
-        # JAX's arrays never change, so only what is changed in place is copied
-        arrays = {"adam.mu": adam.mu, "adam.nu": adam.nu, "adam.count": adam.count}
-        arrays |= {f"controller.{k}": v for k, v in run.controller.items()}
-        arrays = {name: np.asarray(array) for name, array in arrays.items()}
-        arrays |= self.layout.split(np.asarray(run.learner.vector)) | self.action
+        arrays = arrays_of(self.layout, self.runs[i]) | self.action
+        # only what is changed in place is copied
         changing = self.moments.arrays("observation", i) | self.scale.moments.arrays("return", i)
         changing |= {name: array[i] for name, array in self._between().items()}
         arrays |= {name: np.array(array) for name, array in changing.items()}
@@ -236,12 +203,7 @@ class Cohort:
                 raise KlipError(f"the checkpoint's {name!r} does not fit {run.config.task}")
         lanes = {k.removeprefix("lanes."): v for k, v in state.items() if k.startswith("lanes.")}
         self.lanes.restore(self._lanes_of(i), lanes)
-        empty, adam = run.learner.optimiser
-        vector = self.layout.join({name: state[name] for name, _ in self.layout.shapes})
-        moments = {k: jax.numpy.asarray(state[f"adam.{k}"]) for k in ("mu", "nu", "count")}
-        run.learner = Learner(vector, (empty, adam._replace(**moments)))
-        run.controller = {k: jax.numpy.asarray(state[f"controller.{k}"]) for k in run.controller}
-        run.iteration = iteration
+        take(self.layout, run, iteration, state)
         self.moments.take("observation", i, state)
         self.scale.moments.take("return", i, state)
         for name, array in self._between().items():
@@ -336,48 +298,12 @@ class Cohort:
         self.episode_return[ended] = 0.0
         self.episode_length[ended] = 0
 
-    def _final_values(
-        self, arrays: dict[str, Any], final: NDArray[Any], cut: NDArray[np.bool_]
-    ) -> NDArray[np.float32]:
-        """V(final observation) where a time limit cut an episode off, 0 elsewhere, `[R, E]`."""
-        x = final.reshape(*cut.shape, -1)
+    def _final(self, final: NDArray[Any]) -> NDArray[np.float32]:
+        """Final observations as the networks see them, `[R, E, D]`; they count in no statistics."""
+        x = self._seen(final)
         if self.shared.normalise_observations:
-            x = normalise(x, self.moments, self.shared.observation_clip)
-        values = policy.forward(arrays, "value", x.astype(np.float32))[..., 0]
-        return np.where(cut, values, np.float32(0))
-
-    def _row(self, i: int, batch: Batch, outcome: Outcome, lr: float) -> Metrics:
-        """One line of the metrics file."""
-        run = self.runs[i]
-        c = run.config
-        returns = np.array([r for r, _ in run.returns])
-        lengths = np.array([n for _, n in run.returns])
-        metrics = jax.device_get(outcome.metrics)
-        row: Metrics = {
-            "iteration": run.iteration + 1,
-            "step": (run.iteration + 1) * c.batch,
-            "episodes": len(returns),
-            "return_mean": float(returns.mean()) if returns.size else None,
-            "return_iqm": _iqm(returns) if returns.size else None,
-            "length_mean": float(lengths.mean()) if returns.size else None,
-            "lr": lr,
-        }
-        row |= {k: v.tolist() for k, v in metrics.items()}
-        mark = mark_of(run.value.initial)
-        row |= beta_quantiles(np.asarray(outcome.beta), np.asarray(outcome.sets), mark)
-        row["explained_variance"] = explained_variance(
-            np.asarray(batch.target), np.asarray(batch.old_value)
-        )
-        row |= {f"controller.{k}": float(v) for k, v in run.controller.items()}
-        row["unstable_episodes"] = int(self.lanes.warnings[self._lanes_of(i)].sum())
-        return row
-
-
-def _iqm(values: NDArray[Any]) -> float:
-    """The mean of the middle half."""
-    ordered = np.sort(values)
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+            return normalise(x, self.moments, self.shared.observation_clip)
+        return x.astype(np.float32)
 
 
 def _action(action: Box | Discrete | MultiDiscrete) -> dict[str, Any]:

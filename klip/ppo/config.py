@@ -21,6 +21,9 @@ OWN: Final[tuple[str, ...]] = ("task", "shape", "seed", "code", "task_code")
 """Fields of a config that are no settings: they are given by themselves, or follow from those."""
 TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step", "progress"})
 """What this trainer can tell a shape about a sample."""
+OLD_CONTEXT = frozenset({"age", "behaviour_log_ratio", "proximal_log_ratio", "effective_size",
+                         "deviation", "second_moment"})  # fmt: skip
+"""What it can tell of a sample that may be old, with `lag` or `replay`."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ class Config:
     """normalised observations lie within +-this"""
     reward_clip: float = 10.0
     """normalised rewards lie within +-this"""
-    normalise_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
-    """once per rollout (the paper), per minibatch (CleanRL, SB3), or not at all"""
+    normalise_advantages: Literal["rollout", "minibatch", "weighted", "none"] = "rollout"
+    """once per rollout (the paper), per minibatch (CleanRL, SB3), likewise with the samples'
+    weights and corrections for their age (GePPO), or not at all"""
     hidden: tuple[int, ...] = (64, 64)
     """widths of the tanh layers of policy and value network, which are separate"""
     log_std: float = 0.0
@@ -95,6 +99,23 @@ class Config:
     """digest of the Python file that defines the task, if one of yours does, likewise"""
     processes: int = field(default=0, metadata=LATE)
     """processes that step the environments of a task that is slow; 0: the trainer's own"""
+    lag: int = field(default=0, metadata=LATE)
+    """the policy that acts is that of so many iterations ago"""
+    replay: int = field(default=1, metadata=LATE)
+    """an iteration learns from so many rollouts, the newest ones"""
+    gradient_steps: Literal["equal", "grow"] = field(default="equal", metadata=LATE)
+    """of an iteration with replay: as many as with the newest rollout alone, or so many times more
+    as there are rollouts"""
+    ratio: Literal["behaviour", "decoupled", "proximal"] = field(default="behaviour", metadata=LATE)
+    """which ratio of an old sample the shape sees: to the policy that acted; to the policy at the
+    start of the iteration, weighted by the one over the other; or the latter without a weight"""
+    correction_cap: float = field(default=5.0, metadata=LATE)
+    """the weight of the decoupled ratio is at most this"""
+    trace: Literal["corrected", "recorded"] = field(default="corrected", metadata=LATE)
+    """advantages of old samples: computed anew each iteration, with the critic of now and ratios
+    truncated at 1, or once when they are collected, as if they were fresh"""
+    age_weights: str = field(default="uniform", metadata=LATE)
+    """of the rollouts in replay: uniform, geppo, or numbers from the newest on, such as 3 2 1"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task_args", spelled(self.task_args))
@@ -102,8 +123,28 @@ class Config:
 
     @property
     def batch(self) -> int:
-        """Samples per iteration."""
+        """Samples collected in an iteration."""
         return self.envs * self.rollout
+
+    @property
+    def learned(self) -> int:
+        """Samples that an iteration learns from, once all rollouts of the replay are there."""
+        return self.batch * self.replay
+
+    @property
+    def passes(self) -> int:
+        """How often an iteration trains on as many samples as a rollout has."""
+        return self.epochs * (self.replay if self.gradient_steps == "grow" else 1)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every sample is of the policy that learns from it."""
+        return self.lag == 0 and self.replay == 1
+
+    @property
+    def newest_first(self) -> tuple[float, ...]:
+        """The weight of each rollout in replay, from the newest to the oldest; their mean is 1."""
+        return age_weights(self.age_weights, self.replay)
 
     @property
     def iterations(self) -> int:
@@ -195,7 +236,8 @@ def lockstep_key(c: Config) -> tuple[Any, ...]:
     """Equal for runs that may share a cohort."""
     own = {"shape", "seed", "code", "lr", "anneal", "gamma", "gae_lambda", "entropy_weight",
            "value_weight", "value_clip", "max_grad_norm", "adam_b1", "adam_b2", "adam_eps",
-           "log_std"}  # fmt: skip
+           "log_std", "lag", "replay", "gradient_steps", "ratio", "correction_cap", "trace",
+           "age_weights"}  # fmt: skip
     return tuple(getattr(c, f.name) for f in dataclasses.fields(c) if f.name not in own)
 
 
@@ -223,11 +265,11 @@ def check(c: Config) -> None:
             f"the file of the {changed} has changed since the run began: bring it back, or "
             "train anew"
         )
-    check_needs(parse(c.shape), TRAINER_CONTEXT)
-    for name in ("steps", "envs", "rollout", "epochs", "minibatch"):
+    _check_shape(c)
+    for name in ("steps", "envs", "rollout", "epochs", "minibatch", "replay"):
         if getattr(c, name) < 1:
             raise KlipError(f"{name}={getattr(c, name)} must be at least 1")
-    for name in ("seed", "processes"):
+    for name in ("seed", "processes", "lag"):
         if getattr(c, name) < 0:
             raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
     if c.steps < c.batch:
@@ -248,7 +290,15 @@ def check(c: Config) -> None:
     for name in ("adam_b1", "adam_b2"):
         if not 0 <= getattr(c, name) < 1:
             raise KlipError(f"{name}={getattr(c, name)} must be at least 0 and less than 1")
-    for name in ("lr", "max_grad_norm", "adam_eps", "observation_clip", "reward_clip"):
+    if (long := max(c.lag + 1, c.replay)) > c.iterations:
+        what = f"lag={c.lag}" if long > c.replay else f"replay={c.replay}"
+        raise KlipError(
+            f"{what} is longer than the run of {c.iterations} iterations ({c.steps} steps in "
+            f"rollouts of {c.batch}): give more steps, or less"
+        )
+    age_weights(c.age_weights, c.replay)
+    positive = ("lr", "max_grad_norm", "adam_eps", "observation_clip", "reward_clip")
+    for name in (*positive, "correction_cap"):
         if not getattr(c, name) > 0:
             raise KlipError(f"{name}={getattr(c, name)} must be greater than 0")
     for name in ("value_weight", "value_clip", "entropy_weight"):
@@ -256,6 +306,41 @@ def check(c: Config) -> None:
             raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
     if not c.hidden or min(c.hidden) < 1:
         raise KlipError(f"hidden={c.hidden} must be one or more positive widths")
+
+
+def _check_shape(c: Config) -> None:
+    """Raise if the shape needs to know what this run cannot tell it."""
+    shape = parse(c.shape)
+    if c.fresh and (old := shape.needs & OLD_CONTEXT):
+        raise KlipError(
+            f"{c.shape} needs {', '.join(sorted(old))}, and there is none with lag=0 and replay=1, "
+            "where every sample is fresh: give a lag, or a replay of 2 or more"
+        )
+    check_needs(shape, TRAINER_CONTEXT | OLD_CONTEXT)
+
+
+def age_weights(spelled: str, replay: int) -> tuple[float, ...]:
+    """The weights of `replay` rollouts from the newest on, scaled to a mean of 1.
+
+    GePPO's fall linearly, which is the largest effective sample size for its trust region.
+
+    >>> [round(w / 4, 3) for w in age_weights("geppo", 4)]
+    [0.4, 0.3, 0.2, 0.1]
+    """
+    if spelled in ("uniform", "geppo"):
+        given = [1.0 if spelled == "uniform" else float(replay - i) for i in range(replay)]
+    else:
+        try:
+            given = [float(word) for word in spelled.replace(",", " ").split()]
+        except ValueError:
+            given = []
+        fine = all(0 <= w < float("inf") for w in given) and given[:1] > [0.0]
+        if not fine or len(given) != replay:
+            raise KlipError(
+                f"age_weights={spelled!r} must be uniform, geppo, or as many numbers as "
+                f"replay={replay}, from the newest rollout on: the first above 0, none below"
+            )
+    return tuple(w * replay / sum(given) for w in given)
 
 
 def check_task(c: Config) -> None:

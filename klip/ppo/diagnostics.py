@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from klip.shapes import Array
 from klip.theory import diagnostics
-from klip.theory.diagnostics import EMPTY, PARTS, Observed, quantiles, totals
+from klip.theory.diagnostics import EMPTY, FATES, PARTS, Observed, quantiles, totals
 
 CHANGED = "changed_class"
 KILL = PARTS.index("kill")
@@ -26,6 +26,15 @@ _PER_SAMPLE = ("kl", "entropy", "value_loss")
 _PER_STEP = ("policy_grad_norm", "grad_norm")
 
 
+class Old(NamedTuple):
+    """What is known beyond that of samples that may be old, `[N]`."""
+
+    slot: Array  # which rollout they are of, 0 the newest
+    ratio: Array  # to the policy that acted
+    pull: Array  # |m| times the sample's weight
+    drift: Array  # |pi - pi_k| / mu, weighted by age
+
+
 class Trained(NamedTuple):
     """What is known of each sample when it is trained on, `[N]`."""
 
@@ -36,6 +45,7 @@ class Trained(NamedTuple):
     entropy: Array  # of the policy at its state
     bottom: Array  # of the band that divides samples into sets
     top: Array
+    old: Old | None = None
 
 
 class Losses(NamedTuple):
@@ -52,10 +62,11 @@ class Epoch(NamedTuple):
     sums: Sums
     beta: Array  # [N]
     sets: Array  # [N] inside 0, kill 1, pass 2; NOT_RUN for an epoch that was not run
+    by_slot: Sums | None = None  # [slots] sums over the samples of each rollout
 
 
-def observe(trained: Trained, losses: Losses) -> Epoch:
-    """Reduce one epoch."""
+def observe(trained: Trained, losses: Losses, slots: int | None = None) -> Epoch:
+    """Reduce one epoch; of samples that may be old, also for each of `slots` rollouts."""
     edges = (trained.bottom, trained.top)
     observed = Observed.of(trained.log_ratio, trained.advantage, trained.m, edges)
     sums = totals(observed) | {
@@ -66,22 +77,55 @@ def observe(trained: Trained, losses: Losses) -> Epoch:
         "policy_grad_norm": losses.policy_grad_norm.sum(),
         "grad_norm": losses.grad_norm.sum(),
     }
-    return Epoch(sums, observed.beta, observed.part)
+    if slots is None or trained.old is None:
+        return Epoch(sums, observed.beta, observed.part)
+    sums["tv"] = 0.5 * trained.old.drift.sum()
+    by_slot = _by_slot(observed, trained, trained.old, slots)
+    return Epoch(sums, observed.beta, observed.part, by_slot)
 
 
-def nothing(count: int) -> Epoch:
+SHARES = (*FATES, *PARTS)
+"""What is counted of the samples of each rollout."""
+MASSES = ("zeroed_mass", "killed_mass")
+"""The parts of sum |wA| that are kept of each rollout."""
+
+
+def _by_slot(observed: Observed, trained: Trained, old: Old, slots: int) -> Sums:
+    """Sums over the samples of each of `slots` rollouts, `[slots]` each."""
+    mass, part = jnp.abs(observed.surrogate), observed.part
+    rows = {name: observed.fate == i for i, name in enumerate(FATES)}
+    rows |= {name: part == i for i, name in enumerate(PARTS)}
+    rows |= {
+        "mass": mass,
+        "zeroed_mass": mass * rows["zeroed"],
+        "killed_mass": mass * observed.kill,
+    }
+    rows |= {"ratio": observed.ratio, "kl": trained.kl, "pull": old.pull}
+    rows |= {"weight": old.ratio, "square": jnp.square(old.ratio), "count": jnp.ones_like(mass)}
+    of_slot = (old.slot[:, None] == jnp.arange(slots)).astype(jnp.float32)
+    sums = jnp.stack([row.astype(jnp.float32) for row in rows.values()]) @ of_slot
+    return dict(zip(rows, sums, strict=True))
+
+
+def nothing(count: int, slots: int | None = None) -> Epoch:
     """What an epoch over `count` samples says if it is not run."""
     one = jnp.zeros(1)
-    names = observe(Trained(*(one for _ in Trained._fields)), Losses(one, one, one)).sums
-    sums = {name: jnp.float32(EMPTY.get(name, 0.0)) for name in names}
-    return Epoch(sums, jnp.zeros(count), jnp.full(count, NOT_RUN, jnp.int8))
+    old = None if slots is None else Old(*(one for _ in Old._fields))
+    samples = Trained(one, one, one, one, one, one, one, old)
+    said = observe(samples, Losses(one, one, one), slots)
+    sums = {name: jnp.float32(EMPTY.get(name, 0.0)) for name in said.sums}
+    by_slot = None if said.by_slot is None else {k: jnp.zeros(slots) for k in said.by_slot}
+    return Epoch(sums, jnp.zeros(count), jnp.full(count, NOT_RUN, jnp.int8), by_slot)
 
 
 def metrics(sums: Mapping[str, Array], mark: str) -> dict[str, Array]:
     """Means and fractions, by the names that the metrics file uses; `mark` ends those of sets."""
     own = {name: sums[name] / sums["count"] for name in _PER_SAMPLE}
     own |= {name: sums[name] / sums["steps"] for name in _PER_STEP}
-    return diagnostics.metrics(sums, mark) | own
+    row = diagnostics.metrics(sums, mark) | own
+    if "tv" in sums:
+        row["tv"] = sums["tv"] / sums["count"]
+    return row
 
 
 def beta_quantiles(

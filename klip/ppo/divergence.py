@@ -46,7 +46,8 @@ def not_finite(row: Mapping[str, Any]) -> str:
     'beta'
     """
     for name, value in row.items():
-        if value is not None and not np.all(np.isfinite(value)):
+        numbers = value if isinstance(value, list) else [value]
+        if not np.all(np.isfinite([x for x in numbers if x is not None])):
             return name
     return ""
 

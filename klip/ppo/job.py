@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klip.engine.fields import typed, whole
-from klip.engine.job import Entry, Fields, Kind
+from klip.engine.job import Entry, Fields, Kind, OldSamples
 from klip.engine.plan import names_in
 from klip.errors import KlipError
-from klip.ppo.arguments import spelled
+from klip.ppo.acting import Layout, layout_of
+from klip.ppo.arguments import arguments_in, spelled
 from klip.ppo.config import (
     OWN,
     Config,
@@ -29,6 +30,7 @@ from klip.ppo.config import (
     settings_in,
     usual_settings,
 )
+from klip.ppo.memory import bytes_kept
 from klip.runs import Record
 from klip.shapes import parse
 from klip.shapes.names import brief
@@ -50,6 +52,7 @@ STEP = {
     "LunarLander-v3": 83.0,
 }
 TYPICAL = 100.0  # for a task that nobody has measured
+UPDATE = 24.0  # of that, for the gradient steps on a sample of a rollout
 
 
 def planned(entries: Sequence[Entry]) -> list[Config]:
@@ -110,7 +113,30 @@ def seconds(cohort: Sequence[Config]) -> float:
     """That one core takes for a cohort, start included."""
     lanes = sum(c.envs for c in cohort)
     each = (_step(cohort[0].task) or TYPICAL) + LOCKSTEP / lanes
-    return START + sum(c.iterations * c.batch for c in cohort) * each * 1e-6
+    more = [UPDATE * (c.passes / c.epochs - 1) for c in cohort]
+    steps = [c.iterations * c.batch for c in cohort]
+    return START + sum(n * (each + extra) for n, extra in zip(steps, more, strict=True)) * 1e-6
+
+
+def old_samples(cohort: Sequence[Config]) -> OldSamples:
+    """What a cohort keeps of old samples and policies; executes tasks' code if there are some."""
+    kept = [bytes_kept(_layout(c), c) for c in cohort if not c.fresh]
+    if not kept:
+        return OldSamples()
+    memory = sum(each.memory for each in kept) + max(each.batch for each in kept)
+    return OldSamples(memory, max(each.checkpoint for each in kept))
+
+
+def _layout(c: Config) -> Layout:
+    return _layout_of(c.task, c.task_args, c.processes, c.hidden)
+
+
+@functools.cache
+def _layout_of(task: str, arguments: str, processes: int, hidden: tuple[int, ...]) -> Layout:
+    from klip.tasks import describe  # here, since it loads the simulators
+
+    spec = describe(task, arguments_in(arguments), processes)
+    return layout_of(spec.observation_size, spec.action, hidden)
 
 
 def _step(task: str) -> float | None:
@@ -150,6 +176,7 @@ PPO = Kind(
     usual=usual_settings,
     lockstep=lockstep_key,
     seconds=seconds,
+    old_samples=old_samples,
     measured=lambda c: _step(c.task) is not None,
     open=_open,
     keys=frozenset({"tasks", "shapes"}),

@@ -15,11 +15,29 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from klip.ppo.advantages import Batch, normalised
+from klip.ppo.advantages import Aged, Batch, normalised
 from klip.ppo.config import Config
-from klip.ppo.diagnostics import CHANGED, Epoch, Losses, Trained, metrics, nothing, observe
+from klip.ppo.diagnostics import (
+    CHANGED,
+    Epoch,
+    Losses,
+    Old,
+    Trained,
+    metrics,
+    nothing,
+    observe,
+)
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
-from klip.shapes import LOG_RATIO_LIMIT, Array, Context, Feedback, Region, Shape, with_numbers
+from klip.shapes import (
+    LOG_RATIO_LIMIT,
+    Array,
+    Context,
+    Feedback,
+    Region,
+    Shape,
+    ratio,
+    with_numbers,
+)
 from klip.theory import diagnostics
 from klip.theory.diagnostics import Observed, merged, totals
 from klip.theory.partition import edges_of, mark_of
@@ -49,6 +67,7 @@ class Outcome(NamedTuple):
     beta: Array  # [epochs * N] the coefficient of every sample of every epoch
     sets: Array  # [epochs * N] in 0, kill 1, pass 2; -1 for an epoch that was not run
     trouble: Array  # what was not finite first, a place in TROUBLES; if not 0, nothing was applied
+    by_slot: dict[str, Array] | None = None  # [replay] sums over the samples of each rollout
 
 
 def optimiser(c: Config) -> optax.GradientTransformation:
@@ -96,9 +115,9 @@ def _pack(layout: Layout, state: State) -> tuple[Learner, Array]:
     return Learner(vector, (empty, moments)), jnp.where(state.trouble, state.trouble, lost)
 
 
-def _nothing(count: int, state: State, order: Array) -> tuple[State, Epoch]:
+def _nothing(count: int, slots: int | None, state: State, order: Array) -> tuple[State, Epoch]:
     """What an epoch does that is not run."""
-    return state, nothing(count)
+    return state, nothing(count, slots)
 
 
 class When(NamedTuple):
@@ -110,11 +129,62 @@ class When(NamedTuple):
     """the share of all, 0 at the first rollout"""
 
 
-def _context(shape: Shape, batch: Batch, state_kl: Array, entropies: Array, when: When) -> Context:
-    """What the shape needs to know of each sample of a batch."""
-    known = {"old_log_prob": batch.old_log_prob, "kl": state_kl, "entropy": entropies,
-             "reward": batch.reward, "step": when.step, "progress": when.progress}  # fmt: skip
+def _context(
+    c: Config, shape: Shape, batch: Batch, log_ratio: Array, known: dict[str, Array], when: When
+) -> Context:
+    """What the shape needs to know of each sample of a batch; `known` is of the policy now."""
+    known = known | {"old_log_prob": batch.old_log_prob, "reward": batch.reward,
+                     "step": when.step, "progress": when.progress}  # fmt: skip
+    if batch.aged is not None:
+        known |= _of_old(c, batch.aged, log_ratio)
     return Context(**{name: known[name] for name in shape.needs})
+
+
+def _of_old(c: Config, aged: Aged, log_ratio: Array) -> dict[str, Array]:
+    """What is known of samples that may be old, by the names of the context."""
+    nothing = jnp.zeros_like(aged.log_c)
+    of_actor = c.ratio == "behaviour"
+    w = jnp.where(aged.there, ratio(_to_actor(c, aged, log_ratio)), 0.0)
+    return {
+        "age": aged.age,
+        "behaviour_log_ratio": nothing if of_actor else aged.log_c,
+        "proximal_log_ratio": -aged.log_c if of_actor else nothing,
+        "effective_size": jnp.square(w.sum()) / (aged.there.sum() * jnp.square(w).sum()),
+        "deviation": aged.deviation,
+        "second_moment": aged.second_moment,
+    }
+
+
+def _to_actor(c: Config, aged: Aged, log_ratio: Array) -> Array:
+    """log of the new policy over the one that acted."""
+    return log_ratio if c.ratio == "behaviour" else log_ratio + aged.log_c
+
+
+def _from_start(c: Config, aged: Aged | None, log_ratio: Array) -> Array:
+    """log of the new policy over that at the start of the iteration."""
+    return log_ratio if aged is None or c.ratio != "behaviour" else log_ratio - aged.log_c
+
+
+def _centred(c: Config, batch: Batch) -> Array:
+    """The advantages of a minibatch, normalised if that is done here."""
+    advantage, aged = batch.advantage, batch.aged
+    there = None if aged is None else aged.there
+    if c.normalise_advantages == "minibatch":
+        return normalised(advantage, there)
+    if c.normalise_advantages == "weighted":
+        v = jnp.ones_like(advantage) if aged is None else ratio(aged.log_c) * aged.value_weight
+        mean = (v * advantage).mean(where=there) / v.mean(where=there)
+        return (advantage - mean) / ((v * advantage).std(where=there) + 1e-8)
+    return advantage
+
+
+def _old(c: Config, aged: Aged | None, log_ratio: Array, m: Array) -> Old | None:
+    """What is watched of samples that may be old."""
+    if aged is None:
+        return None
+    w = ratio(_to_actor(c, aged, log_ratio))
+    drift = aged.value_weight * jnp.abs(w - ratio(aged.log_c))
+    return Old(aged.slot, w, jnp.abs(aged.weight * m), drift)
 
 
 def _after(
@@ -123,15 +193,25 @@ def _after(
     """The metrics of a whole rollout under the policy that its epochs have left."""
     new = distribution(layout, arrays, batch.observation)
     log_ratio = log_prob(layout, new, batch.action) - batch.old_log_prob
-    state_kl, entropies = kl(layout, batch.old, new), entropy(layout, new)
-    context = _context(shape, batch, state_kl, entropies, when)
-    advantage = batch.advantage
-    if c.normalise_advantages == "minibatch":
-        advantage = normalised(advantage)
+    every = {"kl": kl(layout, batch.old, new), "entropy": entropy(layout, new)}
+    context = _context(c, shape, batch, log_ratio, every, when)
+    advantage = _centred(c, batch)
     m = jnp.asarray(shape.multiplier(log_ratio, advantage, context), jnp.float32)
     observed = Observed.of(log_ratio, advantage, m, edges_of(shape, context, log_ratio))
-    means = {"kl": state_kl.mean(), "entropy": entropies.mean()}
-    return diagnostics.metrics(totals(observed), mark_of(shape)) | means
+    if batch.aged is None:
+        row = diagnostics.metrics(totals(observed), mark_of(shape))
+        return row | {name: values.mean() for name, values in every.items()}
+    there = batch.aged.there
+    old = _old(c, batch.aged, log_ratio, m)
+    assert old is not None
+    every["tv"] = 0.5 * old.drift
+    row = diagnostics.metrics(totals(observed, there), mark_of(shape))
+    return row | {k: jnp.sum(jnp.where(there, x, 0)) / there.sum() for k, x in every.items()}
+
+
+def _heard(row: dict[str, Array], **known: Array) -> Feedback:
+    """What a controller hears of these metrics; a fresh sample's w_b is w, and its c is 1."""
+    return Feedback.of({"tv": 0.5 * row["ratio_deviation"]} | row, **known)
 
 
 @functools.lru_cache(maxsize=64)
@@ -144,14 +224,13 @@ def epochs(
     """
     adam = optimiser(c)
     whole, rest = divmod(c.batch, c.minibatch)
+    slots = None if c.fresh else c.replay
 
     def gradient_step(
         state: State, shape: Shape, lr: Array, when: When, batch: Batch
     ) -> tuple[State, Trained, Losses]:
         count = batch.advantage.shape[0]
-        advantage = batch.advantage
-        if c.normalise_advantages == "minibatch":
-            advantage = normalised(advantage)
+        advantage = _centred(c, batch)
 
         # Only what has a weight in the objective is differentiated; the rest is watched.
         weighs_kl = shape.weighs_kl(jnp.ones(1))
@@ -169,7 +248,8 @@ def epochs(
 
         _, backward, every = jax.vjp(heads, state.arrays, has_aux=True)
         log_ratio = every["log_prob"] - batch.old_log_prob
-        context = _context(shape, batch, every["kl"], every["entropy"], when)
+        seen = {name: every[name] for name in ("kl", "entropy")}
+        context = _context(c, shape, batch, log_ratio, seen, when)
         # The barriers keep the compiler from mixing the shape's arithmetic with what all shapes
         # share, the backward pass and the diagnostics, and so from rounding those differently.
         log_ratio, advantage = barrier((log_ratio, advantage))
@@ -182,6 +262,9 @@ def epochs(
         if weighs_kl:
             weight: Array = shape.kl_weight(log_ratio, advantage, context)
             pulls["kl"] = jnp.broadcast_to(weight, (count,)) / count
+        if batch.aged is not None:
+            weights = batch.aged.weight, batch.aged.value_weight
+            pulls = {k: x * weights[k == "value"] for k, x in pulls.items()}
         if c.entropy_weight:
             pulls["entropy"] = jnp.full(count, -c.entropy_weight / count)
         (gradient,) = backward(pulls)
@@ -190,14 +273,17 @@ def epochs(
         squares = {name: jnp.square(g).sum() for name, g in gradient.items()}
         of_policy = sum(s for name, s in squares.items() if name.startswith("policy"))
         norms = (jnp.sqrt(of_policy), jnp.sqrt(sum(squares.values())))
-        fine = (jnp.all(log_ratio <= LOG_RATIO_LIMIT), jnp.isfinite(loss), jnp.isfinite(m).all(),
+        # An old sample may be far off its actor by rights: its ratio saturates.
+        moved = _from_start(c, batch.aged, log_ratio)
+        fine = (jnp.all(moved <= LOG_RATIO_LIMIT), jnp.isfinite(loss), jnp.isfinite(m).all(),
                 jnp.isfinite(norms[1]))  # fmt: skip
         first = jnp.select([~ok for ok in fine], [1, 2, 3, 4], 0)
         trouble = jnp.where(state.trouble, state.trouble, first)
         watched = barrier((log_ratio, advantage, m))
         bottom, top = (jnp.broadcast_to(x, count) for x in edges_of(shape, context, log_ratio))
+        old = _old(c, batch.aged, watched[0], watched[2])
         trained = Trained(
-            watched[0], watched[1], watched[2], every["kl"], every["entropy"], bottom, top
+            watched[0], watched[1], watched[2], every["kl"], every["entropy"], bottom, top, old
         )
         return State(arrays, moments, trouble), trained, Losses(loss, *norms)
 
@@ -218,13 +304,13 @@ def epochs(
             state, (few, loss) = body(state, order[whole * c.minibatch :])
             trained = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), trained, few)
             losses = jax.tree.map(jnp.append, losses, loss)
-        return state, observe(trained, losses)
+        return state, observe(trained, losses, slots)
 
     def update(
         learner: Learner, controller: dict[str, Array], numbers: Array, batch: Batch,
-        orders: Array, lr: Array, step: Array, progress: Array,
+        orders: Array, there: Array, lr: Array, step: Array, progress: Array,
     ) -> Outcome:  # fmt: skip
-        """`orders` is `[epochs, N]`, a permutation each; `progress` is 0 at the first rollout."""
+        """`orders` and `there` are from `klip.ppo.replay`; `progress` is 0 at the first rollout."""
         when = When(step, progress)
         value = with_numbers(template, dict(zip(names, numbers, strict=True)))
         shape = value.shape_at(controller)
@@ -234,24 +320,25 @@ def epochs(
         def run(state: State, order: Array) -> tuple[State, Epoch]:
             return epoch(state, shape, lr, when, batch, order)
 
-        def body(carry: Any, order: Array) -> Any:
-            state, stopped, sets, epoch_number = carry
+        def body(carry: Any, rows: tuple[Array, Array]) -> Any:
+            (state, stopped, sets, epoch_number), (order, is_there) = carry, rows
             epoch_number = epoch_number + 1
-            if value.adapts:
-                skip = functools.partial(_nothing, c.batch)
-                state, done = jax.lax.cond(stopped, skip, run, state, order)
-                feedback = Feedback.of(metrics(done.sums, mark), epoch=epoch_number, **known)
-                stopped = stopped | value.stop(controller, feedback)
+            if value.adapts or c.passes > c.epochs:
+                skip = functools.partial(_nothing, c.batch, slots)
+                state, done = jax.lax.cond(stopped | ~is_there, skip, run, state, order)
             else:
                 state, done = run(state, order)
+            if value.adapts:
+                feedback = _heard(metrics(done.sums, mark), epoch=epoch_number, **known)
+                stopped = stopped | value.stop(controller, feedback)
             now = sets
             if c.per_epoch:
-                now = jnp.zeros(c.batch, jnp.int8).at[order].set(done.sets)
-            return (state, stopped, now, epoch_number), (done, jnp.mean(now != sets))
+                now = sets.at[order].set(done.sets)
+            return (state, stopped, now, epoch_number), (done, jnp.mean((now != sets)[order]))
 
-        begun = (jnp.asarray(False), jnp.zeros(c.batch, jnp.int8), jnp.asarray(0))
+        begun = (jnp.asarray(False), jnp.zeros(c.learned, jnp.int8), jnp.asarray(0))
         (state, *_), (done, changed) = jax.lax.scan(
-            body, (_unpack(layout, learner), *begun), orders
+            body, (_unpack(layout, learner), *begun), (orders, there)
         )
         moved, trouble = _pack(layout, state)
         row = metrics(merged(done.sums), mark)
@@ -263,10 +350,12 @@ def epochs(
             row["epochs_run"] = (done.sums["count"] > 0).sum()
             after = _after(layout, c, state.arrays, shape, batch, when)
             row["rollout_kl"] = after["kl"]
-            feedback = Feedback.of(after, epoch=row["epochs_run"], **known)
+            feedback = _heard(after, epoch=row["epochs_run"], **known)
             controller = {k: jnp.asarray(v, jnp.float32)
                           for k, v in value.update(controller, feedback).items()}  # fmt: skip
         kept = jax.tree.map(lambda new, old: jnp.where(trouble, old, new), moved, learner)
-        return Outcome(kept, controller, row, done.beta.ravel(), done.sets.ravel(), trouble)
+        by_slot = None if slots is None else {k: x.sum(axis=0) for k, x in done.by_slot.items()}
+        beta, sets = done.beta.ravel(), done.sets.ravel()
+        return Outcome(kept, controller, row, beta, sets, trouble, by_slot)
 
     return jax.jit(update)

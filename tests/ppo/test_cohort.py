@@ -42,6 +42,69 @@ def test_alone_or_in_company(task):
         assert all_rows[place] == rows
 
 
+OLD = ({"lag": 2}, {"replay": 3}, {"lag": 2, "replay": 3})
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "Hopper-v4"])
+def test_the_forms_of_ppo_clip_are_one_with_old_samples(task):
+    """With a lag, with a replay, with both: the same bytes; a wrong coefficient is told apart."""
+    fields = {**SMALL, "steps": 5 * 64, "epochs": 4, "lr": 0.02}
+    forms = ("clip", "per-sample", "clip-phi", "per-sample(eps=0.21)")
+    configs = [config(task, shape=form, **fields, **old) for old in OLD for form in forms]
+    arrays, rows, _ = train(configs)
+    for first in range(0, len(configs), len(forms)):
+        clip, *others = range(first, first + len(forms))
+        assert max(row["kill"] for row in rows[clip]) > 0
+        for other in others[:2]:
+            same(arrays[clip], arrays[other])
+            assert rows[clip] == rows[other]
+        wrong = rows[others[2]]
+        apart = [a != b for a, b in zip(rows[clip], wrong, strict=True)]
+        killing = next(k for k, row in enumerate(rows[clip]) if row["kill"] > 0)
+        assert apart[killing]
+        ages = [row["age.samples"] for row in rows[clip]]
+        old = configs[clip]
+        assert len(ages[0]) == old.lag + old.replay
+        assert [k for k, share in enumerate(ages[-1]) if share] == list(
+            range(old.lag, old.lag + old.replay)
+        )
+
+
+def test_a_frozen_policy_is_as_if_every_sample_were_fresh():
+    """Step size 0: c is 1 to the last bit, and ages are right all the same."""
+    fields = {**SMALL, "steps": 5 * 64, "lr": 1e-46}
+    configs = [config("CartPole-v1", **fields, **old) for old in OLD]
+    _, rows, cohort = train(configs)
+    for run, row in zip(cohort.runs, rows, strict=True):
+        ages = range(run.config.lag, run.config.lag + run.config.replay)
+        for name, value in {"ess": 1.0, "behaviour_ratio": 1.0, "ratio_mean": 1.0, "kl": 0.0,
+                            "samples": 1 / len(ages)}.items():  # fmt: skip
+            told = row[-1][f"age.{name}"]
+            assert [told[age] for age in ages] == pytest.approx([value] * len(ages), abs=1e-6)
+        assert row[-1]["tv"] < 1e-7
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_old_samples_survive_in_a_state(at):
+    """Cut in two anywhere and restored among others, a run ends in the same bytes."""
+    fields = {**SMALL, "steps": 6 * 64, "trace": "recorded", "gradient_steps": "grow"}
+    c = config("Pendulum-v1", lag=2, replay=3, **fields)
+    (whole,), (rows,), _ = train([c])
+    first = Cohort([c])
+    for _ in range(at):
+        first.iterate()
+    state = {name: np.array(array) for name, array in first.state(0).items()}
+    assert sum(name.endswith("observation") for name in state if "replay" in name) == min(at, 2)
+    second = Cohort([config("Pendulum-v1", seed=8, **fields), c])
+    second.restore(1, at, state)
+    again = [second.iterate()[1] for _ in range(at, c.iterations)]
+    assert again == rows[at:]
+    same(second.state(1), whole)
+    state["replay.0.reward"] = state["replay.0.reward"][1:]
+    with pytest.raises(KlipError, match=r"'replay.0.reward' does not fit"):
+        Cohort([c]).restore(0, at, state)
+
+
 def test_beside_a_neighbour_that_diverges():
     """Its parameters stop being finite: it stops with a reason, and nobody else notices."""
     configs = [config("CartPole-v1", seed=k, **SMALL) for k in range(3)]

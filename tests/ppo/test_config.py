@@ -34,14 +34,24 @@ def test_the_papers_defaults():
         ({"seed": 2**63}, "seed=9223372036854775808 must be a whole number below 2"),
         ({"steps": 2048.5}, "steps=2048.5 must be a whole number"),
         ({"anneal": "no"}, "anneal='no' must be true or false"),
-        ({"normalise_advantages": "batch"}, "must be one of rollout, minibatch, none"),
+        ({"normalise_advantages": "batch"}, "must be one of rollout, minibatch, weighted, none"),
         ({"lr": float("inf")}, "lr=inf must be a finite number"),
         ({"adam_b1": 1.0}, "adam_b1=1.0 must be at least 0 and less than 1"),
         ({"processes": -1}, "processes=-1 must be at least 0"),
         ({"task_args": {"a": object()}}, "task_args has a=<object"),
         ({"learning_rate": 1.0}, "no config field is called 'learning_rate'"),
         ({"shape": "clap"}, "did you mean clip"),
-        ({"shape": "clip(eps=by-age)"}, "needs age"),
+        ({"shape": "clip(eps=by-age)"}, "needs age, and there is none with lag=0 and replay=1"),
+        ({"shape": "truncate * clip"}, "needs behaviour_log_ratio, and there is none"),
+        ({"lag": -1}, "lag=-1 must be at least 0"),
+        ({"replay": 0}, "replay=0 must be at least 1"),
+        ({"lag": 195}, r"lag=195 is longer than the run of 195 iterations \(100000 steps in"),
+        ({"replay": 200}, "replay=200 is longer than the run of 195 iterations"),
+        ({"ratio": "both"}, "must be one of behaviour, decoupled, proximal"),
+        ({"replay": 2, "age_weights": "1 2 3"}, "as many numbers as replay=2"),
+        ({"replay": 2, "age_weights": "0 1"}, "the first above 0"),
+        ({"replay": 2, "age_weights": "young"}, "must be uniform, geppo, or"),
+        ({"correction_cap": 0.0}, "correction_cap=0.0 must be greater than 0"),
         ({"shape": "position-aware"}, "needs length"),
     ],
 )
@@ -115,3 +125,35 @@ def test_lockstep_needs_equal_sizes_only():
     same = config("CartPole-v1", seed=3, shape="spo", lr=1e-3, gamma=0.9)
     assert lockstep_key(base) == lockstep_key(same)
     assert lockstep_key(base) != lockstep_key(config("CartPole-v1", rollout=64))
+
+
+def test_what_is_collected_and_what_is_learned_from():
+    """Two numbers; gradient steps are as many as without replay, unless asked to grow."""
+    c = config("CartPole-v1", replay=4)
+    assert (c.batch, c.learned, c.passes) == (512, 2048, 10)
+    assert config("CartPole-v1", replay=4, gradient_steps="grow").passes == 40
+    assert not c.fresh
+    assert not config("CartPole-v1", lag=1).fresh
+    assert config("CartPole-v1").fresh
+
+
+def test_shapes_hear_of_age_with_a_lag_or_a_replay():
+    for old in ({"lag": 1}, {"replay": 2}):
+        check(config("CartPole-v1", shape="clip(eps=by-age)", **old))
+    with pytest.raises(KlipError, match="needs length"):
+        config("CartPole-v1", shape="position-aware", lag=1)
+
+
+def test_weights_by_age():
+    assert config("CartPole-v1", replay=3, age_weights="2, 1 0").newest_first == (2.0, 1.0, 0.0)
+    geppo = config("CartPole-v1", replay=4, age_weights="geppo").newest_first
+    assert np.array(geppo) / 4 == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    assert config("CartPole-v1", replay=4).newest_first == (1.0,) * 4
+
+
+def test_fields_of_old_samples_change_no_id_of_before():
+    """At their defaults they are not stored."""
+    old = {"lag", "replay", "gradient_steps", "ratio", "correction_cap", "trace", "age_weights"}
+    assert not old & config("Hopper-v4").stored.keys()
+    assert config("Hopper-v4", lag=1).id != config("Hopper-v4").id
+    assert config("Hopper-v4", lag=1).stored["lag"] == 1

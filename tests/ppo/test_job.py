@@ -6,7 +6,7 @@ import pytest
 
 from klip.errors import KlipError
 from klip.ppo.config import config
-from klip.ppo.job import PPO, label, seconds, with_steps
+from klip.ppo.job import PPO, label, old_samples, seconds, with_steps
 
 
 def test_labels_execute_nothing():
@@ -27,3 +27,19 @@ def test_costs_grow_with_steps_and_shrink_with_company():
 def test_fewer_steps_than_a_rollout():
     with pytest.raises(KlipError, match="less than one rollout"):
         with_steps(config("CartPole-v1"), 10)
+
+
+def test_gradient_steps_that_grow_cost_time():
+    equal, grow = (
+        config("Hopper-v4", replay=4, gradient_steps=steps) for steps in ("equal", "grow")
+    )
+    assert seconds([equal]) == seconds([config("Hopper-v4")]) < seconds([grow])
+
+
+def test_old_samples_of_a_cohort():
+    """Each run keeps its own, and one learns at a time."""
+    c = config("Hopper-v4", replay=4)
+    one, two = old_samples([c]), old_samples([c, dataclasses.replace(c, seed=1)])
+    assert 0 < one.memory < two.memory < 2 * one.memory
+    assert one.checkpoint == two.checkpoint
+    assert old_samples([config("Hopper-v4")]).memory == 0

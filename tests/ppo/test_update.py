@@ -11,8 +11,8 @@ import pytest
 from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.advantages import preparation
-from klip.ppo.cohort import program
 from klip.ppo.config import Config
+from klip.ppo.member import program
 from klip.ppo.update import TROUBLES, Learner, epochs, optimiser
 from klip.shapes import (
     SPO,
@@ -61,6 +61,7 @@ def run(c, layout, learner, batch, shape, orders=None, lr=3e-4, progress=0.25):
         np.array(list(names.values()), np.float32),
         batch,
         orders.astype(np.int32),
+        np.ones(len(orders), bool),
         np.float32(lr),
         np.float32(0),
         np.float32(progress),
@@ -279,6 +280,7 @@ def test_controllers_hear_every_field_at_every_call():
         "epoch": 2,
         "progress": 0.25,
     }
+    expected["tv"] = expected["ratio_deviation"] / 2
     expected["passing"] = expected["pass"]
     assert outcome.controller.keys() == FEEDBACK_FIELDS.keys()
     for name, told in outcome.controller.items():
