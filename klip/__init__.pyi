@@ -35,6 +35,7 @@ from klip.policies import video as video
 from klip.ppo.config import Config as Config
 from klip.ppo.train import train as train
 from klip.runs.sinks import sync as sync
+from klip.shapes import A3PO as A3PO
 from klip.shapes import ANO as ANO
 from klip.shapes import ASPO as ASPO
 from klip.shapes import CISPO as CISPO
@@ -43,8 +44,11 @@ from klip.shapes import DPPOKL as DPPOKL
 from klip.shapes import DPPOTV as DPPOTV
 from klip.shapes import ESPO as ESPO
 from klip.shapes import GPPO as GPPO
+from klip.shapes import IMPACT as IMPACT
 from klip.shapes import KL as KL
+from klip.shapes import M2PO as M2PO
 from klip.shapes import P3O as P3O
+from klip.shapes import P3OESS as P3OESS
 from klip.shapes import PPORB as PPORB
 from klip.shapes import PSPO as PSPO
 from klip.shapes import SAPO as SAPO
@@ -56,9 +60,11 @@ from klip.shapes import TOPR as TOPR
 from klip.shapes import TRGPPO as TRGPPO
 from klip.shapes import TRPPO as TRPPO
 from klip.shapes import TRPPORB as TRPPORB
+from klip.shapes import VACO as VACO
 from klip.shapes import AdaptiveKL as AdaptiveKL
 from klip.shapes import AgeConditioned as AgeConditioned
 from klip.shapes import Asymmetric as Asymmetric
+from klip.shapes import AtAge as AtAge
 from klip.shapes import Band as Band
 from klip.shapes import ByAge as ByAge
 from klip.shapes import ByEntropy as ByEntropy
@@ -81,6 +87,7 @@ from klip.shapes import Feedback as Feedback
 from klip.shapes import FromEnd as FromEnd
 from klip.shapes import Gate as Gate
 from klip.shapes import Gated as Gated
+from klip.shapes import GePPO as GePPO
 from klip.shapes import Hellinger2 as Hellinger2
 from klip.shapes import IcePop as IcePop
 from klip.shapes import ImportanceSampling as ImportanceSampling
@@ -93,6 +100,7 @@ from klip.shapes import KLReverse as KLReverse
 from klip.shapes import KLReverseK3 as KLReverseK3
 from klip.shapes import MaxAge as MaxAge
 from klip.shapes import Penalty as Penalty
+from klip.shapes import PerAge as PerAge
 from klip.shapes import PerSample as PerSample
 from klip.shapes import PositionAware as PositionAware
 from klip.shapes import ProportionalKL as ProportionalKL
@@ -111,7 +119,9 @@ from klip.shapes import Threshold as Threshold
 from klip.shapes import TotalVariation as TotalVariation
 from klip.shapes import TrulyPPO as TrulyPPO
 from klip.shapes import Truncate as Truncate
+from klip.shapes import TVStepSize as TVStepSize
 from klip.shapes import Value as Value
+from klip.shapes import Weigh as Weigh
 from klip.shapes import by_sign as by_sign
 from klip.shapes import catalogue as catalogue
 from klip.shapes import parameter as parameter

@@ -41,6 +41,7 @@ from klip.shapes.controllers import (
     DualAscent,
     ProportionalKL,
     TargetKL,
+    TVStepSize,
 )
 from klip.shapes.hard import (
     Clip,
@@ -87,6 +88,7 @@ from klip.shapes.soft import (
     SigmoidGate,
     SoftMin,
 )
+from klip.shapes.stale import A3PO, IMPACT, M2PO, P3OESS, VACO, GePPO, Weigh
 from klip.shapes.stateful import (
     DCPO,
     DPPOKL,
@@ -98,7 +100,17 @@ from klip.shapes.stateful import (
     PositionAware,
     TrulyPPO,
 )
-from klip.shapes.thresholds import ByAge, ByEntropy, ByPosition, ByProgress, ByStep, FromEnd
+from klip.shapes.thresholds import (
+    AtAge,
+    ByAge,
+    ByEntropy,
+    ByPosition,
+    ByProgress,
+    ByStep,
+    FromEnd,
+    PerAge,
+    matched_at_ages,
+)
 from klip.shapes.value import (
     Parameter,
     ParameterError,

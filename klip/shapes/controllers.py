@@ -11,6 +11,7 @@ from klip.shapes.hard import Clip, ImportanceSampling
 from klip.shapes.penalties import KL
 from klip.shapes.region import Feedback, Region, State
 from klip.shapes.shape import Shape
+from klip.shapes.stale import GePPO
 from klip.shapes.value import Parameter, numbers, parameter, with_numbers
 
 
@@ -161,3 +162,41 @@ class ESPO(Controller):
 
     def stop(self, state: State, feedback: Feedback) -> Array:
         return feedback.ratio_deviation > self.delta
+
+
+@dataclass(frozen=True)
+class TVStepSize(Controller):
+    """size <- size/factor if tv > target, size factor if tv < below: the step size of GePPO.
+
+    tv is the rollout's mean of v |w_b - c| / 2 after its epochs: how much of this iteration's
+    samples the policy would now draw otherwise. GePPO's target is eps/2 of its band. It never
+    raises the size again (`below=0`); an earlier version did so below a quarter of eps. There it
+    was the actor's step size alone; a trainer with one optimiser scales the critic's, too.
+
+    >>> c = TVStepSize(factor=2.0)
+    >>> state = c.update(c.init(), Feedback(tv=0.06))
+    >>> float(c.step_scale(c.init())), float(c.step_scale(state))
+    (1.0, 0.5)
+    """
+
+    name = "tv-step-size"
+    reference = "GePPO, Queeney et al. 2021, arXiv:2111.00072"
+
+    shape: Shape = GePPO()
+    target: Parameter = parameter(0.05, above=0)
+    factor: Parameter = parameter(1.03, at_least=1)
+    below: Parameter = parameter(0.0, at_least=0)
+    smallest: Parameter = parameter(1e-4, above=0)
+    largest: Parameter = parameter(10.0, above=0)
+
+    def init(self) -> State:
+        return {"step_scale": 1.0}
+
+    def step_scale(self, state: State) -> Array:
+        return state["step_scale"]
+
+    def update(self, state: State, feedback: Feedback) -> State:
+        scale, tv = state["step_scale"], feedback.tv
+        raised = where(tv < self.below, scale * self.factor, scale)
+        scale = where(tv > self.target, scale / self.factor, raised)
+        return {"step_scale": clip(scale, self.smallest, self.largest)}

@@ -271,27 +271,12 @@ def test_a_controller_hears_every_field_at_every_call(task):
     assert HEARD[-1]["kl"] > 0
 
 
-@dataclass(frozen=True)
-class Halves(Controller):
-    """A controller that halves the step size after each rollout."""
-
-    shape: Shape = Clip()
-
-    def init(self):
-        return {"scale": 1.0}
-
-    def step_scale(self, state):
-        return state["scale"]
-
-    def update(self, state, feedback):
-        return {"scale": state["scale"] / 2}
-
-
 def test_a_controller_scales_the_step_size():
-    model = KlipPPO("MlpPolicy", "CartPole-v1", shape=Halves(), **BRIEF)
+    halves = "tv-step-size(shape=clip, target=1e-9, factor=2)"
+    model = KlipPPO("MlpPolicy", "CartPole-v1", shape=halves, **BRIEF)
     sizes = []
-    for steps in (256, 512, 768):
-        model.learn(256, reset_num_timesteps=steps == 256)
+    for _ in range(3):
+        model.learn(256, reset_num_timesteps=False)
         sizes.append(model.policy.optimizer.param_groups[0]["lr"])
     assert sizes == [3e-3, 1.5e-3, 7.5e-4]
 

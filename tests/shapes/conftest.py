@@ -22,6 +22,8 @@ def pytest_generate_tests(metafunc):
         parse("max-age(limit=4) * dual-clip"),
         parse("topr(sign=reward)"),
         parse("truly-ppo(estimator=k3)"),
+        parse("vaco(delta=0.5) * clip(eps=at-age(at_0=0.2, at_16=0.6))"),
+        parse("weigh(by=per-age(fresh=1)) * clip"),
     ]
     if "shape" in metafunc.fixturenames:
         metafunc.parametrize("shape", [*shipped, *users, *composed], ids=lambda s: s.name)

@@ -18,6 +18,7 @@ from klip.shapes import (
     KLk3,
     ProportionalKL,
     TargetKL,
+    TVStepSize,
     catalogue,
     numbers,
     parse,
@@ -69,6 +70,27 @@ def test_espo_stops_the_epochs_and_leaves_the_surrogate_alone():
     assert str(c.shape_at(c.init())) == "is"
 
 
+def test_geppos_step_size_falls_while_the_policy_moves_too_far():
+    """Divided by 1.03 above eps/2, else left alone; an earlier version raised it below eps/4."""
+    c, first = TVStepSize(target=0.05), TVStepSize(target=0.05, below=0.025)
+    sizes = []
+    for rule, tv in ((c, 0.0501), (c, 0.05), (c, 0.001), (first, 0.0249), (first, 0.025)):
+        state = rule.update(rule.init(), Feedback(tv=tv))
+        sizes.append(float(rule.step_scale(state)))
+    assert sizes == pytest.approx([1 / 1.03, 1, 1, 1.03, 1])
+    assert str(c.shape_at(c.init())) == "geppo(eps=0.1)"
+
+
+@given(st.lists(st.floats(0, 1), max_size=20))
+def test_geppos_step_size_is_a_product(tvs):
+    c = TVStepSize(target=0.05)
+    state = c.init()
+    for tv in tvs:
+        state = c.update(state, Feedback(tv=tv))
+    fallen = sum(tv > 0.05 for tv in tvs)
+    assert float(c.step_scale(state)) == pytest.approx(1.03**-fallen)
+
+
 @pytest.mark.parametrize(
     ("estimator", "field"), [("k3", "k3"), ("k1", "k1"), ("closed-form", "kl")]
 )
@@ -107,11 +129,11 @@ def test_controllers_are_pure_and_can_be_traced(cls):
     controller = cls()
     state = controller.init()
     for kl, deviation in ((0.1, 0.3), (0.001, 0.1)):
-        feedback = Feedback(kl=kl, k3=kl, ratio_deviation=deviation, samples=2048)
+        feedback = Feedback(kl=kl, k3=kl, ratio_deviation=deviation, tv=kl, samples=2048)
 
         @jax.jit
         def step(state, kl, deviation):
-            traced = Feedback(kl=kl, k3=kl, ratio_deviation=deviation, samples=2048)
+            traced = Feedback(kl=kl, k3=kl, ratio_deviation=deviation, tv=kl, samples=2048)
             return controller.update(state, traced), controller.stop(state, traced)
 
         new, stop = step(state, kl, deviation)

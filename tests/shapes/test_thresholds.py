@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klip.errors import KlipError
 from klip.shapes import (
     AgeConditioned,
+    AtAge,
     ByAge,
     ByEntropy,
     ByPosition,
@@ -15,8 +17,10 @@ from klip.shapes import (
     Clip,
     Context,
     FromEnd,
+    PerAge,
     PositionAware,
     Ramp,
+    matched_at_ages,
 )
 
 torch = pytest.importorskip("torch")
@@ -30,6 +34,42 @@ def test_position_runs_from_start_to_end(length, start, end):
     assert value[0] == pytest.approx(start)
     assert value[-1] == pytest.approx(end if length > 1 else start)
     assert np.all(np.diff(value) * (end - start) >= -1e-12)
+
+
+def test_one_over_age_above_its_floor():
+    value = PerAge(fresh=0.3, floor=0.1).value(Context(age=np.array([0, 1, 3])))
+    np.testing.assert_allclose(value, [0.3, 0.2, 0.15])
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=6, max_size=6), st.floats(0, 40))
+def test_a_table_by_age_is_linear_between_its_ages(values, age):
+    table = AtAge(*values)
+    expected = np.interp(age, [0, 1, 2, 4, 8, 16], values)
+    assert float(table.value(Context(age=np.asarray(age)))) == pytest.approx(expected)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.02, 0.4))
+def test_a_matched_table_kills_an_equal_share_at_every_age(seed, kill):
+    """The older the wider spread: a constant radius would kill the old ones alone."""
+    rng = np.random.default_rng(seed)
+    age = np.repeat([0.0, 1.0, 2.0, 4.0, 8.0, 16.0], 500)
+    log_w = rng.normal(0, 0.1 * np.sqrt(1 + age))
+    a = rng.choice([-1.0, 1.0], age.size)
+    table = matched_at_ages(log_w, a, age, kill)
+    m = Clip(eps=table).multiplier(log_w, a, Context(age=age))
+    shares = (m.reshape(6, 500) == 0).mean(1)
+    np.testing.assert_allclose(shares, kill, atol=1 / 500 + 1e-9)
+
+
+def test_a_matched_table_repeats_what_it_has_not_seen_and_refuses_nonsense():
+    table = matched_at_ages(np.log([1.1, 1.3]), np.ones(2), np.array([3, 3]), kill=0.5)
+    assert list(table.parameters.values()) == pytest.approx([0.2] * 6)
+    inwards = matched_at_ages(np.log([1.1, 1.3]), -np.ones(2), np.array([0, 0]), kill=0.5)
+    assert inwards.at_0 == 1e-3
+    with pytest.raises(KlipError, match=r"kill=1\.5 must be a share"):
+        matched_at_ages(np.zeros(1), np.ones(1), np.zeros(1), kill=1.5)
+    with pytest.raises(KlipError, match="no samples"):
+        matched_at_ages(np.zeros(0), np.zeros(0), np.zeros(0), kill=0.5)
 
 
 def test_age_halves_above_its_floor():

@@ -42,6 +42,8 @@ from klip.theory.views import reference_context
 
 COMPOSED: Final = (
     "clip(eps=by-age)",
+    "clip(eps=per-age)",
+    "clip(eps=at-age)",
     "clip(eps=by-position)",
     "clip(eps=by-step)",
     "clip(eps=by-progress)",
@@ -51,6 +53,9 @@ COMPOSED: Final = (
     "icepop * clip",
     "discount * clip",
     "max-age * clip",
+    "weigh * clip",
+    "vaco * clip",
+    "m2po * clip",
     "clip + kl-k3(b=0.1)",
     "by-sign(positive=clip, negative=ramp)",
 )

@@ -28,8 +28,7 @@ ELSEWHERE = {
     "old_log_prob": -2.0, "kl": 0.05, "entropy": 1.7, "position": 80.0, "length": 93.0, "age": 3.0,
     "mask": 1.0, "sequence": 2.0, "group": 1.0, "behaviour_log_ratio": 0.9, "reward": -0.5,
     "reference_log_ratio": 0.3, "step": 4e5, "proximal_log_ratio": -0.4, "effective_size": 0.6,
-    "deviation": 2.5, "second_moment": 0.1,
-}  # fmt: skip
+    "deviation": 2.5, "second_moment": 0.1}  # fmt: skip
 ROOT = "document.querySelector('.klip-explorer').klip"
 
 
