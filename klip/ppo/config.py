@@ -317,6 +317,11 @@ def _check_shape(c: Config) -> None:
             "where every sample is fresh: give a lag, or a replay of 2 or more"
         )
     check_needs(shape, TRAINER_CONTEXT | OLD_CONTEXT)
+    if c.ratio == "decoupled" and "behaviour_log_ratio" in shape.needs:
+        raise KlipError(
+            f"{c.shape} corrects for the policy that acted by itself, and ratio='decoupled' would "
+            "do so once more: give ratio='proximal' or 'behaviour'"
+        )
 
 
 def age_weights(spelled: str, replay: int) -> tuple[float, ...]:

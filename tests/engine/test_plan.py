@@ -32,9 +32,27 @@ def test_the_papers_sweeps():
     assert len(shared) == 3 * 3 * 5  # what both name is one run, trained once
 
 
+def test_the_plans_of_old_samples():
+    """Lags from 0 to 16 with nine methods, replays from 1 to 8 with six; equal steps for all."""
+    lag, replay = (read_plan(f"stale-{name}").configs for name in ("lag", "replay"))
+    assert len(lag) == (7 + 5 * 9) * 2 * 5
+    assert len(replay) == (2 + 3 * 6) * 2 * 5
+    assert {c.lag for c in lag} == {0, 1, 2, 4, 8, 16}
+    assert {c.replay for c in replay} == {1, 2, 4, 8}
+    for c in (*lag, *replay):
+        assert (c.steps, c.gradient_steps) == (300_000, "equal")
+        assert c.task in ("Hopper-v4", "HalfCheetah-v4")
+    held = [
+        {(c.shape.partition("(")[0], c.ratio) for c in lag if c.lag == each} for each in (1, 16)
+    ]
+    assert held[0] == held[1]
+    assert len(held[0]) == 9
+
+
 def test_every_shipped_plan_can_be_read():
     assert set(shipped_plans()) == {
-        "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip",
+        "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip", "stale-lag",
+        "stale-replay",
     }  # fmt: skip
     for name in shipped_plans():
         assert read_plan(name).about

@@ -51,6 +51,7 @@ def test_the_papers_defaults():
         ({"replay": 2, "age_weights": "1 2 3"}, "as many numbers as replay=2"),
         ({"replay": 2, "age_weights": "0 1"}, "the first above 0"),
         ({"replay": 2, "age_weights": "young"}, "must be uniform, geppo, or"),
+        ({"lag": 1, "ratio": "decoupled", "shape": "truncate * clip"}, "would do so once more"),
         ({"correction_cap": 0.0}, "correction_cap=0.0 must be greater than 0"),
         ({"shape": "position-aware"}, "needs length"),
     ],
