@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from klip.draw import diagnostics
+from klip.draw import ages, diagnostics
 from klip.draw.lines import SHOWN, STEPS, line, main_labels, of_seeds, shown_at_first
 from klip.draw.palette import Look, looks
 from klip.draw.panel import Axis, Dots, Guide, Line, Mark, Panel, Picture, Whisker
@@ -219,6 +219,8 @@ PICTURES: Final[tuple[Callable[[Findings], Picture | None], ...]] = (
     diagnostics.kl,
     diagnostics.entropy,
     diagnostics.controllers,
+    ages.staleness,
+    ages.ages,
     diagnostics.partition,
     diagnostics.beta,
 )

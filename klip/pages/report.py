@@ -22,6 +22,7 @@ from klip.pages import words
 from klip.pages.cards import cards
 from klip.pages.template import page
 from klip.studies.across import Across, PooledShape
+from klip.studies.ages import how_old
 from klip.studies.comparing import CLAIM
 from klip.studies.findings import Findings
 from klip.studies.identities import FORMS
@@ -56,6 +57,7 @@ def render(
         "same": findings.comparisons,
         "forms": FORMS,
         "also": findings.also_identical,
+        "old": _old(study),
         "cards": cards(study),
         "choice": _choice(study),
         "troubled": [run for run in study.runs if run.status not in ("done", "running")],
@@ -132,6 +134,12 @@ def _task(findings: Findings, task: str) -> dict[str, Any]:
         "shared": shared,
         "config": members[0].settings,
     }
+
+
+def _old(study: Study) -> list[tuple[str, str]]:
+    """The labels of variants that learned from old samples, and how they did."""
+    told = ((v.label, how_old(v.settings)) for v in study.variants)
+    return list(dict.fromkeys((label, how) for label, how in told if how))
 
 
 def _choice(study: Study) -> dict[str, Any]:

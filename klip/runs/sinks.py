@@ -108,6 +108,8 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     {'kl/kl': 0.5, 'controller/beta': 2.0}
     >>> scalars({"epoch.kill": [0.0, 0.25]})
     {'epoch/kill_01': 0.0, 'epoch/kill_02': 0.25}
+    >>> scalars({"age.kill": [None, 0.25]})
+    {'age/kill_01': 0.25}
     """
     numbers: dict[str, float] = {}
     for name, value in row.items():
@@ -296,7 +298,8 @@ def _spread(numbers: dict[str, float], tag: str, value: Any) -> None:
     if isinstance(value, list):
         quantiles = tag.startswith("beta/") and len(value) == len(QUANTILE_LABELS)
         for place, part in enumerate(value):
-            label = QUANTILE_LABELS[place] if quantiles else f"{place + 1:02d}"
+            first = 0 if tag.startswith("age/") else 1  # ages begin with 0
+            label = QUANTILE_LABELS[place] if quantiles else f"{place + first:02d}"
             _spread(numbers, f"{tag}_{label}", part)
     elif isinstance(value, int | float):
         try:

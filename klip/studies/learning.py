@@ -30,7 +30,7 @@ class SeedBand:
     steps: Column
     """`[K]`"""
     mean: Column
-    """`[K]`, or `[K, Q]` for quantiles"""
+    """`[K]`, or `[K, Q]` for quantiles; NaN where no seed has one of several values"""
     std: Column
     seeds: Column
     """`[K]`: how many seeds have a value there"""
@@ -65,7 +65,7 @@ def band(runs: Sequence[Run], metric: str, smoothing: float = 0.0) -> SeedBand |
     there = ~np.isnan(values)
     count = there.sum(axis=0)
     safe = np.maximum(count, 1)
-    mean = np.where(there, values, 0.0).sum(axis=0) / safe
+    mean = np.where(count > 0, np.where(there, values, 0.0).sum(axis=0) / safe, np.nan)
     std = np.sqrt(np.where(there, (values - mean) ** 2, 0.0).sum(axis=0) / safe)
     # Equal values have no deviation, though a mean of floats may miss them by a bit.
     equal = np.nanmax(np.where(there, values, -np.inf), axis=0) == np.nanmin(
