@@ -40,6 +40,7 @@ START = 12.0  # seconds in which a process starts and compiles
 # Microseconds that one core takes for a step of a task, collected and trained on, in a large
 # cohort (benchmarks/results/speed.json); each step of a cohort costs LOCKSTEP more, shared by all.
 LOCKSTEP = 80.0
+EPOCH = 1.6  # microseconds of learning that a step costs in each epoch; STEP has ten of them
 STEP = {
     "CartPole-v1": 18.0,
     "HalfCheetah-v4": 45.0,
@@ -109,7 +110,8 @@ def iterations(fields: Fields) -> int:
 def seconds(cohort: Sequence[Config]) -> float:
     """That one core takes for a cohort, start included."""
     lanes = sum(c.envs for c in cohort)
-    each = (_step(cohort[0].task) or TYPICAL) + LOCKSTEP / lanes
+    first = cohort[0]
+    each = (_step(first.task) or TYPICAL) + EPOCH * (first.epochs - 10) + LOCKSTEP / lanes
     return START + sum(c.iterations * c.batch for c in cohort) * each * 1e-6
 
 
