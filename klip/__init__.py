@@ -43,6 +43,7 @@ _HOMES = {
     "klip.ppo.train": "train",
     "klip.runs.sinks": "sync",
     "klip.shapes": "Context Feedback by_sign catalogue parameter parse",
+    "klip.studies.compare": "compare",
     "klip.studies.reading": "read_study",
     "klip.theory.identity": "verify",
     "klip.theory.profile": "profile",

@@ -38,9 +38,9 @@ OPTIONS_APART = {
 }
 """Options of any command that its function need not have."""
 
-SAID_ONLY = {("run", "dry_run"), ("probe", "profile")}
-"""(command, option) that only changes what is printed: `klip.engine.finish.estimate` and
-`Probe.profile` say it."""
+SAID_ONLY = {("run", "dry_run"), ("probe", "profile"), ("compare", "output")}
+"""(command, option) that only changes what is printed or drawn: `klip.engine.finish.estimate`,
+`Probe.profile` and `klip.draw.closing.closing` say it."""
 
 
 def python(code):

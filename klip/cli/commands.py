@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from klip.cli import adapters, experiments, policies, reports, shapes, sinks, training
+from klip.cli import adapters, comparing, experiments, policies, reports, shapes, sinks, training
 from klip.errors import KlipError
 from klip.runs.files import shown
 
@@ -21,6 +21,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "verify": shapes.verify,
     "figures": shapes.figures,
     "train": training.train,
+    "compare": comparing.compare,
     "run": experiments.run,
     "plans": experiments.plans,
     "resume": training.resume,

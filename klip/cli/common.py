@@ -51,9 +51,17 @@ Flag = Annotated[tyro.conf.DisallowNone[bool | None], ""]
 """A flag that says yes, or is not given."""
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """A console that is wide enough for a table where the output is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=160)
+    file = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if file.isatty() else 160)
+
+
+def address(ray: tuple[str, ...] | None) -> str | None:
+    """The Ray cluster that `--ray` names: "auto" without an address, None where it is not given."""
+    if ray is not None and len(ray) > 1:
+        raise KlipError(f"--ray {' '.join(ray)}: give one address, or none")
+    return None if ray is None else ray[0] if ray else "auto"
 
 
 def print_json(data: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 from rich.table import Table
 
-from klip.cli.common import Json, MaybeWhole, console, escape, print_json
+from klip.cli.common import Json, MaybeWhole, address, console, escape, print_json
 from klip.cli.training import follow
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.errors import KlipError
@@ -49,13 +49,11 @@ def run(
 
     if ray is not None and workers is not None:
         raise KlipError("--workers is for this machine and --ray for a cluster: give one of them")
-    if ray is not None and len(ray) > 1:
-        raise KlipError(f"--ray {' '.join(ray)}: give one address, or none")
+    cluster = address(ray)
     chosen = read_plan(plan).only(task, shape, seeds, steps)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
     console().print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
-    address = None if ray is None else ray[0] if ray else "auto"
-    return follow(chosen.configs, keeping, workers, address, dry_run)
+    return follow(chosen.configs, keeping, workers, cluster, dry_run)
 
 
 def plans(as_json: Json = False) -> None:

@@ -117,6 +117,15 @@ def figure(width: float, height: float) -> Figure:
         return Figure(figsize=(width, height), layout="constrained")
 
 
+def check_format(path: Path) -> str:
+    """The suffix of a figure's path, in small letters, if it is that of a figure."""
+    suffix = path.suffix.lower()
+    if suffix not in _METADATA:
+        allowed = ", ".join(list(_METADATA)[:-1]) + f" or {list(_METADATA)[-1]}"
+        raise KlipError(f"cannot write {path}: a figure is a {allowed} file, not '{path.suffix}'")
+    return suffix
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format that the path's suffix names: png, svg or pdf.
 
@@ -125,10 +134,7 @@ def save(figure: Figure, path: Path) -> None:
     klip.errors.KlipError: cannot write clip.gif: a figure is a .png, .svg or .pdf file, not '.gif'
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in _METADATA:
-        allowed = ", ".join(list(_METADATA)[:-1]) + f" or {list(_METADATA)[-1]}"
-        raise KlipError(f"cannot write {path}: a figure is a {allowed} file, not '{path.suffix}'")
+    suffix = check_format(path)
     data = io.BytesIO()
     with styled():
         figure.savefig(data, format=suffix[1:], metadata=_METADATA[suffix])

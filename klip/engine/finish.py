@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from klip.engine.advance import Keeping, Progress
 from klip.engine.crew import cores_for, run_here
@@ -163,6 +166,26 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def seconds_in(name: str, time: Any) -> float:
+    """The seconds of a time that is written with its units, or given as a number of seconds.
+
+    >>> seconds_in("budget", "1h30m"), seconds_in("budget", 90)
+    (5400.0, 90.0)
+    """
+    if isinstance(time, str):
+        parts = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", time.strip())
+        try:
+            found = [float(part or 0) for part in parts.groups()] if parts and time.strip() else []
+        except ValueError:
+            found = []
+        seconds = sum(size * each for size, each in zip((3600, 60, 1), found, strict=False))
+    else:
+        seconds = time if isinstance(time, (int, float)) and not isinstance(time, bool) else 0.0
+    if not 0 < seconds < math.inf:
+        raise KlipError(f"{name}={time!r} must be a time such as 90s, 30m or 1h30m")
+    return float(seconds)
 
 
 def _check_installed(kinds: set[str]) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -27,10 +27,19 @@ MEANS = ("step", "return_mean", "kill", "kl")
 
 
 class Watch:
-    """Follows jobs by their ids; `costs` are the seconds that each is expected to take."""
+    """Follows jobs by their ids; `costs` are the seconds that each is expected to take.
 
-    def __init__(self, console: Console, jobs: Sequence[Job], costs: Sequence[float]) -> None:
-        self.console = console
+    What is `above` stands above the live table.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        jobs: Sequence[Job],
+        costs: Sequence[float],
+        above: RenderableType | None = None,
+    ) -> None:
+        self.console, self.above = console, above
         several = len({job.task for job in jobs}) > 1
         self.groups = {
             job.id: f"{job.task} {label}" if several else label
@@ -78,7 +87,7 @@ class Watch:
         for note in news.notes:
             self.say(f"{self.labels[news.run]}: {note}")
         if self.live:
-            self.live.update(self.table())
+            self.live.update(Group(self.above, self.table()) if self.above else self.table())
         elif first or now - self.printed > LINE_EVERY:
             self.printed = now
             self.console.print(self.line())

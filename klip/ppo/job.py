@@ -52,7 +52,7 @@ STEP = {
     "LunarLander-v3": 83.0,
 }
 TYPICAL = 100.0  # for a task that nobody has measured
-UPDATE = 24.0  # of that, for the gradient steps on a sample of a rollout
+PASS = 1.6  # of that, for each of the ten times that an iteration trains on a rollout
 
 
 def planned(entries: Sequence[Entry]) -> list[Config]:
@@ -113,9 +113,8 @@ def seconds(cohort: Sequence[Config]) -> float:
     """That one core takes for a cohort, start included."""
     lanes = sum(c.envs for c in cohort)
     each = (_step(cohort[0].task) or TYPICAL) + LOCKSTEP / lanes
-    more = [UPDATE * (c.passes / c.epochs - 1) for c in cohort]
-    steps = [c.iterations * c.batch for c in cohort]
-    return START + sum(n * (each + extra) for n, extra in zip(steps, more, strict=True)) * 1e-6
+    costs = [c.iterations * c.batch * (each + PASS * (c.passes - 10)) for c in cohort]
+    return START + sum(costs) * 1e-6
 
 
 def old_samples(cohort: Sequence[Config]) -> OldSamples:
