@@ -13,19 +13,22 @@ from klip.adapters.common import defaults
 from klip.adapters.trl_batch import has_reference
 from klip.errors import KlipError
 from klip.shapes import IcePop, Truncate
+from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.shapes.value import Value
 from klip.tokens import TokenRegion
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
 """TRL's losses that differ only in how they average tokens, which is left to TRL."""
 
-FIELDS = frozenset(
-    (
-        *("age", "behaviour_log_ratio", "entropy", "length", "mask"),
-        *("old_log_prob", "position", "reference_log_ratio", "sequence"),
-    )
-)
-"""The context fields that TRL has; the two log-ratios need settings, which `check` demands."""
+OF_SAMPLER = TWO_RATIOS | OF_BATCH
+"""The context fields that are made of the sampler's log-probs; those of a batch are of the part of
+it that one pass learns from."""
+
+FIELDS = OF_SAMPLER | {
+    *("age", "entropy", "length", "mask"),
+    *("old_log_prob", "position", "reference_log_ratio", "sequence"),
+}
+"""The context fields that TRL has; the log-ratios need settings, which `check` demands."""
 
 _IN_KLIP = {
     "cispo": "loss_type='dapo' and shape='cispo(cap=...)', cap being TRL's epsilon_high",
@@ -80,9 +83,9 @@ def check(args: Any, region: TokenRegion, sampler: bool) -> None:
 def _objections(args: Any, region: TokenRegion, sampler: bool) -> Iterator[str]:
     yield from _own_regions(args)
     yield from _own_kl(args, region)
-    if "behaviour_log_ratio" in region.needs and not sampler:
+    if (made := sorted(region.needs & OF_SAMPLER)) and not sampler:
         yield (
-            "the sampler's log-probs, which behaviour_log_ratio is made of, reach the loss only "
+            f"the sampler's log-probs, which {made[0]} is made of, reach the loss only "
             "with use_vllm=True or a rollout_func: without them the sampler is the policy itself"
         )
     weighs = _weighs(args)

@@ -12,6 +12,7 @@ from klip.lab.addition import completion_length, prompt_length
 from klip.runs import LONGEST_NAME, config_id
 from klip.shapes import parse
 from klip.shapes.code import digest_of_code
+from klip.shapes.context import OF_BATCH, TWO_RATIOS
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ def check(c: TokenConfig) -> None:
             f"{c.shape} is a controller, which needs the KL of a whole update: give a shape"
         )
     known = {"position", "length", "age", "mask", "sequence", "old_log_prob", "progress"}
+    known |= TWO_RATIOS | OF_BATCH
     if unknown := shape.needs - known:
         raise KlipError(
             f"{c.shape} needs {', '.join(sorted(unknown))}; of a token the lab knows "

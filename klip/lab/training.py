@@ -37,6 +37,7 @@ from klip.lab.warmup import (
 )
 from klip.runs.completions import Completion
 from klip.shapes import Context, parse
+from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.tokens import (
     TokenLoss,
     after_marker,
@@ -103,13 +104,14 @@ class TokenRun:
         fresh, about = self._sample()
         self.buffer = [*self.buffer, fresh][-(c.replay + 1) :]
         batch = self._drawn()
+        begun = self._begun(batch)
         try:
-            tally = self._learn(batch, stop)
+            tally = self._learn(batch, begun, stop)
             check_weights(self.model)
         except NotFinite as error:
             raise NotFinite(f"{error.what} ({GENTLER})") from None
         if number + 1 == c.shown:
-            self.samples = self._explain(batch)
+            self.samples = self._explain(batch, begun)
         self.iteration += 1
         last = self.iteration == c.iterations
         due = last or self.iteration % c.evaluate_every == 0
@@ -157,7 +159,16 @@ class TokenRun:
         rows = torch.from_numpy(chosen)[:, None] * c.completions + torch.arange(c.completions)
         return whole.rows(rows.flatten())
 
-    def _learn(self, batch: Completions, stop: Callable[[], bool]) -> Tally:
+    def _begun(self, batch: Completions) -> Tensor | None:
+        """`[B, T]`, log-probabilities as the iteration begins; None if the shape needs none."""
+        if not self.shape.needs & (TWO_RATIOS | OF_BATCH):
+            return None
+        if self.config.replay == 0:
+            return batch.old_log_prob
+        with torch.no_grad():
+            return score(self.model, batch.prompt, batch.completion).log_prob
+
+    def _learn(self, batch: Completions, begun: Tensor | None, stop: Callable[[], bool]) -> Tally:
         c, tally, masks = self.config, Tally(self.config.replay), self._masks(batch)
         for epoch in range(c.epochs):
             order = stream(c.seed, "order", self.iteration, epoch).permutation(c.batch)
@@ -165,7 +176,7 @@ class TokenRun:
                 if stop():
                     raise Stopped
                 part, own = batch.rows(index), Masks(*(mask[index] for mask in masks))
-                loss, diagnostics = self._loss(part, own)
+                loss, diagnostics = self._loss(part, own, None if begun is None else begun[index])
                 self.optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), c.gradient_norm)
@@ -178,23 +189,29 @@ class TokenRun:
         mask = mask_of(batch.completion)
         return Masks(mask, after_marker(batch.completion, mask, [(MARKER,)]).mask)
 
-    def _loss(self, part: Completions, masks: Masks) -> TokenLoss:
+    def _loss(self, part: Completions, masks: Masks, begun: Tensor | None) -> TokenLoss:
         scored = score(self.model, part.prompt, part.completion)
-        context = self._context(part, masks, scored.log_prob)
+        context = self._context(part, masks, scored.log_prob, begun)
         return token_loss(
             scored.log_prob, part.old_log_prob, part.advantage, masks.mask, self.shape, context
         )
 
-    def _context(self, part: Completions, masks: Masks, log_prob: Tensor) -> Context:
+    def _context(
+        self, part: Completions, masks: Masks, log_prob: Tensor, begun: Tensor | None
+    ) -> Context:
+        """The old policy is the sampler, which is the model itself as it was then."""
         position, length = part_position(masks.answer)
         age = ages(part.version, self.iteration)
         now: dict[str, Any] = {"age": age, "progress": self.iteration / self.config.iterations}
-        return token_context(log_prob, part.old_log_prob, position=position, length=length, **now)
+        return token_context(
+            log_prob, part.old_log_prob, start_log_prob=begun,
+            position=position, length=length, **now,
+        )  # fmt: skip
 
-    def _explain(self, batch: Completions) -> list[Completion]:
+    def _explain(self, batch: Completions, begun: Tensor | None) -> list[Completion]:
         """A few of the completions just learned from, token by token."""
         with torch.no_grad():
-            diagnostics = self._loss(batch, self._masks(batch)).diagnostics
+            diagnostics = self._loss(batch, self._masks(batch), begun).diagnostics
         assert diagnostics is not None
         age = self.iteration - batch.version
         return explained(batch.prompt, batch.completion, diagnostics, age, self.config.completions)

@@ -81,4 +81,10 @@ class Context(Facts):
 CONTEXT_FIELDS: dict[str, str] = {f.name: f.metadata["meaning"] for f in fields(Context)}
 """Each context field and what it means."""
 
+TWO_RATIOS = frozenset({"behaviour_log_ratio", "proximal_log_ratio"})
+"""The fields that place the old policy between the sampler and the start."""
+
+OF_BATCH = frozenset({"effective_size", "deviation", "second_moment"})
+"""The fields that follow from those two, the ratio and the rest of the batch."""
+
 NO_CONTEXT = Context()

@@ -22,20 +22,26 @@ def token_context(
     old_log_prob: Tensor,
     *,
     behaviour_log_prob: Tensor | None = None,
+    start_log_prob: Tensor | None = None,
     reference_log_prob: Tensor | None = None,
     **fields: Any,
 ) -> Context:
-    """behaviour_log_ratio = old - behaviour, reference_log_ratio = new - reference, and `fields`.
+    """behaviour_log_ratio = old - behaviour, proximal_log_ratio = old - start,
+    reference_log_ratio = new - reference, and `fields`.
 
     Log-probabilities are `[B, T]`: `behaviour_log_prob` is the sampler's at generation,
-    `reference_log_prob` the frozen model's. `fields` are any others of `klip.shapes.Context`.
+    `start_log_prob` the trainer's at the start of this update, `reference_log_prob` the frozen
+    model's. The old policy, which the ratio divides by, is the start or the sampler. So if one of
+    the two is given, the old policy is the other. `fields` are any others of
+    `klip.shapes.Context`.
 
     >>> zero = torch.zeros(1, 2)
     >>> token_context(zero, zero, reference_log_prob=zero - 1, age=3.0).reference_log_ratio
     tensor([[1., 1.]])
     """
-    if behaviour_log_prob is not None:
+    if behaviour_log_prob is not None or start_log_prob is not None:
         fields["behaviour_log_ratio"] = _difference(old_log_prob, behaviour_log_prob)
+        fields["proximal_log_ratio"] = _difference(old_log_prob, start_log_prob)
     if reference_log_prob is not None:
         fields["reference_log_ratio"] = _difference(log_prob, reference_log_prob)
     if unknown := fields.keys() - CONTEXT_FIELDS.keys():
@@ -59,8 +65,10 @@ def ages(version: Tensor, now: int | float) -> Tensor:
     return age[:, None]
 
 
-def _difference(x: Tensor, y: Tensor) -> Tensor:
-    """x - y in float32 or float64, detached: 16 bits would round the ratio away."""
+def _difference(x: Tensor, y: Tensor | None) -> Tensor | float:
+    """x - y in float32 or float64, detached: 16 bits would round the ratio away; 0 without y."""
+    if y is None:
+        return 0.0
     dtype = working_dtype(x, y)
     return x.detach().to(dtype) - y.detach().to(dtype)
 

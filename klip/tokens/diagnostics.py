@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from klip.shapes import REFERENCE_BAND
 from klip.shapes.backend import LOG_RATIO_LIMIT
 from klip.theory.diagnostics import Observed, totals
 from klip.theory.ranked import Ranked
+from klip.tokens.old import TwoRatios
 from klip.tokens.pool import Part, Pool
 
 
@@ -43,6 +45,10 @@ class Diagnostics:
     """name -> `[B, T]`"""
     age: Any = None
     """number, `[B, 1]` or `[B, T]`"""
+    ratios: TwoRatios | None = None
+    """`[B, T]` each, at the level, if the context says what sampler and start are"""
+    own_edges: tuple[Any, Any] = REFERENCE_BAND
+    """the band by which each of the two ratios is divided, as if the sampler were the start"""
 
     @cached_property
     def observed(self) -> Observed:
@@ -55,6 +61,23 @@ class Diagnostics:
         moved: Tensor = self.active & (self.observed.ratio != 1)
         return self.active.any() & ~moved.any()
 
+    @property
+    def reasons(self) -> dict[str, Tensor]:
+        """For each of the two ratios, the tokens that it would kill by itself, `[B, T]`.
+
+        `move` is the new policy over the start of the update, `mismatch` that start over the
+        sampler; without both there is nothing to tell apart, and this is empty.
+        """
+        return {name: self.active & observed.kill for name, observed in self._of_ratios().items()}
+
+    def _of_ratios(self) -> dict[str, Observed]:
+        if self.ratios is None:
+            return {}
+        return {
+            name: Observed.of(log_ratio, self.advantage, self.m, self.own_edges)
+            for name, log_ratio in self.ratios._asdict().items()
+        }
+
     def sets(self) -> tuple[Tensor, Tensor, Tensor]:
         """(inside, kill, pass), each `[B, T]`; none of them holds under the mask."""
         o, active = self.observed, self.active
@@ -66,6 +89,10 @@ class Diagnostics:
         The names are those of `klip.theory.diagnostics.metrics` (`kept`, `zeroed`, `kill`,
         `zeroed_mass`, `pull`, ...), over the tokens that count. `beta`, `beta_kill` and `ratio`
         have quantiles, as `beta_p50`. A part without tokens has `tokens` = 0 and nothing else.
+
+        If the context has both ratios of an old batch, each has its statistics and its sets by
+        itself: `move/kill` are the tokens that this update alone has moved out of the band,
+        `mismatch/kill` those that were out of it before, `mismatch/ratio_p99` and so on.
 
         >>> from klip.tokens import token_loss
         >>> new, ends = torch.tensor([[0.0, 0.5]]), torch.tensor([[False, True]])
@@ -81,10 +108,14 @@ class Diagnostics:
 
         Without `details`, spans and ages have no quantiles.
         """
-        parts = {}
+        parts, ratios = {}, self._of_ratios()
         for prefix, chosen in self._parts():
-            part = self.observed.at(chosen.flatten().nonzero()[:, 0])
-            parts[prefix] = _part(part, self.mark, ranked=details or not prefix)
+            places, ranked = chosen.flatten().nonzero()[:, 0], details or not prefix
+            parts[prefix] = _part(self.observed.at(places), self.mark, ranked)
+            for name, observed in ratios.items():
+                known = (chosen & observed.ratio.isfinite()).flatten().nonzero()[:, 0]
+                part = _part(observed.at(known), self.mark, ranked)
+                parts[f"{prefix}{name}/"] = part.of_ratio()
         moved = self.active & (self.observed.ratio != 1)
         return Pool(
             parts, float(self.active.any(-1).sum()), self._dropped(), moved=bool(moved.any())
@@ -114,6 +145,13 @@ class Diagnostics:
             sentences.append(
                 f"{beyond} tokens have a ratio beyond e^{LOG_RATIO_LIMIT:g} either way, where it "
                 "is held: the policies are strangers, or their log-probs are misaligned"
+            )
+        killed, before = int(self.sets()[1].sum()), self.reasons.get("mismatch")
+        if before is not None and (early := int((self.sets()[1] & before).sum())) > killed / 2:
+            sentences.append(
+                f"{early} of {killed} killed tokens were outside the band before this update: the "
+                "sampler's log-probs differ, or are old. Divide by the log-probs at the start, and "
+                "weigh by the rest: truncate * shape"
             )
         if bool(self.active.any()) and not bool((self.active & (self.advantage != 0)).any()):
             sentences.append("every advantage is 0: all rewards of every group are equal")

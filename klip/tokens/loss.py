@@ -17,11 +17,12 @@ from torch import Tensor
 from klip.errors import KlipError, NotFinite
 from klip.shapes import Clip, Context, Gate, Penalty, Shape, check_needs
 from klip.shapes.backend import cast
-from klip.shapes.context import NO_CONTEXT
+from klip.shapes.context import NO_CONTEXT, TWO_RATIOS
 from klip.theory.partition import edges_of, mark_of
 from klip.tokens.context import from_batch, given_fields, in_dtype, working_dtype
 from klip.tokens.diagnostics import Diagnostics
 from klip.tokens.levels import Level, Token, View
+from klip.tokens.old import TwoRatios, of_batch, two_ratios
 from klip.tokens.reducers import Reducer, TokenMean
 from klip.tokens.region import TokenRegion, named
 
@@ -154,6 +155,8 @@ def token_loss(
             counted=batch.counted,
             spans=dict(spans or {}),
             age=given_fields(context, frozenset({"age"}), batch.log_ratio, {}).get("age"),
+            ratios=_shown(batch, region.level),
+            own_edges=_own_edges(pulled, batch),
         ),
     )
 
@@ -177,6 +180,8 @@ class _Batch(NamedTuple):
     active: Tensor
     counted: Tensor
     context: Context
+    ratios: TwoRatios | None
+    """of the new policy to the start, and of that to the sampler, if both are known"""
 
 
 class _Pulled(NamedTuple):
@@ -210,9 +215,12 @@ def _prepare(arguments: _Arguments, region: TokenRegion, drop: bool) -> _Batch:
     advantage = advantages.detach().to(dtype)
     advantage = advantage[:, None] if advantage.ndim == 1 else advantage
 
+    placed = given_fields(context, TWO_RATIOS, raw, {})
+
     def known(active: Tensor) -> dict[str, Any]:
         closed_form = {} if state_kl is None else {"kl": state_kl}
-        return given_fields(context, needs, raw, from_batch(needs, old, active) | closed_form)
+        found = from_batch(needs, old, active) | of_batch(needs, raw, placed, active)
+        return given_fields(context, needs, raw, found | closed_form)
 
     active, fields = counted, known(counted)
     for part in region.parts:
@@ -222,7 +230,8 @@ def _prepare(arguments: _Arguments, region: TokenRegion, drop: bool) -> _Batch:
         fields = known(active)  # a dropped token has no position in its sequence
     clean = Context(**{name: _masked(value, active) for name, value in fields.items()})
     log_ratio = torch.where(active, raw, 0.0)
-    return _Batch(log_ratio, _masked(advantage, active), active, counted, clean)
+    ratios = two_ratios(log_ratio, placed)
+    return _Batch(log_ratio, _masked(advantage, active), active, counted, clean, ratios)
 
 
 def _pull(batch: _Batch, region: TokenRegion) -> _Pulled:
@@ -245,6 +254,23 @@ def _pull(batch: _Batch, region: TokenRegion) -> _Pulled:
         if (more := penalty.kl_weight(*own)) is not None:
             kl_weight = more if kl_weight is None else kl_weight + more
     return _Pulled(torch.where(batch.active, m, 0.0), value, kl_weight, view, shape)
+
+
+def _shown(batch: _Batch, level: Level) -> TwoRatios | None:
+    """Both ratios as the level shows them; NaN where a token's own are not finite."""
+    if batch.ratios is None:
+        return None
+    known = batch.ratios.move.isfinite() & batch.ratios.mismatch.isfinite()
+    some = batch.active & known
+    views = (level.view(torch.where(some, x, 0.0), batch.advantage, some) for x in batch.ratios)
+    return TwoRatios(*(torch.where(known, view.log_ratio, torch.nan) for view in views))
+
+
+def _own_edges(pulled: _Pulled, batch: _Batch) -> tuple[Any, Any]:
+    """The band of the shape where sampler, start and old policy are one."""
+    known = {name: getattr(batch.context, name) for name in batch.context.given}
+    same = Context(**known | dict.fromkeys(TWO_RATIOS & known.keys(), 0.0))
+    return edges_of(pulled.shape, same, pulled.view.log_ratio)
 
 
 class _Pull(torch.autograd.Function):

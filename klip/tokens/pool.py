@@ -6,6 +6,7 @@ one batch, in bounded memory; `Pool.metrics` are the metrics of that batch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,9 @@ from klip.errors import KlipError
 from klip.theory import diagnostics
 from klip.theory.diagnostics import QUANTILE_LABELS, merged
 from klip.theory.ranked import Ranked, joined
+
+_OF_RATIO = re.compile(r"(inside|kill|pass|ratio|k1|k3)(?!ed)")
+"""How the names begin that say something of a ratio alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,13 @@ class Part:
     """what has quantiles, by their names with {} for the label: `beta_{}`"""
     mark: str = ""
     """what the names of the sets end with, as in `klip.theory.diagnostics.metrics`"""
+    partial: bool = False
+    """whether it knows a ratio alone, which is not the one that the multiplier is of"""
+
+    def of_ratio(self) -> Part:
+        """What it says of the ratio: its statistics and the three sets, nothing of multipliers."""
+        ranked = {name: x for name, x in self.ranked.items() if name.startswith("ratio")}
+        return replace(self, ranked=ranked, partial=True)
 
     def metrics(self) -> dict[str, float]:
         """Every number by name; of a part without tokens, `tokens` = 0 alone."""
@@ -36,6 +47,8 @@ class Part:
             return {"tokens": 0.0}
         row = {"tokens": float(self.totals["count"])}
         named = diagnostics.metrics(self.totals, self.mark)
+        if self.partial:
+            named = {name: x for name, x in named.items() if _OF_RATIO.match(name)}
         row |= {name: float(x) for name, x in named.items()}
         for name, numbers in self.ranked.items():
             levels = zip(QUANTILE_LABELS, numbers.quantiles() or (), strict=False)
@@ -120,7 +133,7 @@ def _pooled(parts: Sequence[Part]) -> Part:
         name: joined([part.ranked[name] for part in some if name in part.ranked])
         for name in some[0].ranked
     }
-    return Part(merged(stacked), ranked, some[0].mark)
+    return Part(merged(stacked), ranked, some[0].mark, some[0].partial)
 
 
 def _added(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

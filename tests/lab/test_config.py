@@ -59,7 +59,10 @@ def test_whole_numbers_may_be_written_as_floats():
         ({"arm": "x" * 1000}, "must be a line of text"),
         ({"shape": "clap"}, "no shape is called 'clap'"),
         ({"shape": "adaptive-kl"}, "adaptive-kl is a controller"),
-        ({"shape": "clip(eps=by-entropy)"}, "needs entropy; of a token the lab knows age, length"),
+        (
+            {"shape": "clip(eps=by-entropy)"},
+            "needs entropy; of a token the lab knows age, behaviour_log",
+        ),
         ({"code": "0123"}, r"the file of the shape clip\(eps=0.1\) has changed"),
         ({"warmup": Warmup(width=68)}, "width=68 must be a multiple of twice the 4 heads"),
         ({"warmup": Warmup(slip=1.5)}, "slip=1.5 and forget=0.45 must be probabilities"),

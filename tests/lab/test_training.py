@@ -56,6 +56,36 @@ def test_ages_vary_from_none_to_the_oldest(home):
         assert kill == pytest.approx(row["zeroed"])
 
 
+def test_two_ratios_reach_the_shapes_of_old_completions(home):
+    """The start is the policy before the first update: nothing has moved, and c is what is old."""
+    run = start(home, tiny("geppo(eps=0.05)", replay=3))
+    for _ in range(3):
+        run.iterate()
+    run.buffer = [*run.buffer, run._sample()[0]]
+    batch = run._drawn()
+    diagnostics = run._loss(batch, run._masks(batch), run._begun(batch)).diagnostics
+    move, mismatch = diagnostics.ratios
+    age = (run.iteration - batch.version)[:, None].expand_as(move)
+    assert float(move[diagnostics.active].abs().max()) < 1e-5
+    assert float(mismatch[diagnostics.active & (age == 0)].abs().max()) < 1e-5
+    assert float(mismatch[diagnostics.active & (age == 3)].abs().max()) > 1e-3
+    assert diagnostics.metrics()["kill"] == 0  # its band is around c
+
+
+def test_fresh_completions_need_no_second_look(home):
+    """Without replay the start is the sampler, so GePPO is the clip, to the last bit."""
+    runs = [start(home, tiny(shape)) for shape in ("geppo(eps=0.05)", "clip(eps=0.05)")]
+    rows = [[run.iterate() for _ in range(2)] for run in runs]
+    assert rows[0] == rows[1]
+    assert same(*(run.arrays() for run in runs))
+
+
+@pytest.mark.parametrize("shape", ["m2po(limit=1e-6) * is", "vaco(delta=1e-3) * is", "p3o-ess"])
+def test_what_looks_at_the_batch_acts_on_old_completions(home, shape):
+    kept = np.array([row["age_kept"] for row in rows_of(home, tiny(shape, replay=3))], float)
+    assert np.nanmin(kept[:, 1:]) < 1
+
+
 def test_all_arms_of_a_seed_see_the_same_prompts_and_dice(home):
     first = [rows_of(home, tiny(shape), 1)[0] for shape in ("clip(eps=0.05)", "is")]
     other = rows_of(home, tiny(seed=7), 1)[0]
@@ -104,11 +134,11 @@ def test_trouble_costs_no_state(home, tmp_path, monkeypatch, error, status, said
     """In the middle of the second iteration, after two of its updates: the run stays before it."""
     c, loss, calls = tiny(shown=99), TokenRun._loss, []
 
-    def late(run, part, seen):
+    def late(run, *part):
         calls.extend([run.iteration] * (run.iteration == 1))
         if len(calls) == 3:
             raise error
-        return loss(run, part, seen)
+        return loss(run, *part)
 
     out = begun(home, tmp_path / "runs")
     with monkeypatch.context() as patch:

@@ -15,7 +15,15 @@ def test_ratios_follow_from_log_probs():
     half = token_context(ROWS.half(), ROWS.half() - 1, behaviour_log_prob=ROWS.half() - 3)
     assert half.behaviour_log_ratio.dtype == torch.float32
     assert half.behaviour_log_ratio.tolist() == [[2.0] * 3] * 2
-    assert half.given == {"behaviour_log_ratio"}
+    assert half.given == {"behaviour_log_ratio", "proximal_log_ratio"}
+    assert half.proximal_log_ratio == 0  # the old policy is the start, unless that is given too
+
+
+def test_the_old_policy_is_the_sampler_if_only_the_start_is_given():
+    context = token_context(ROWS, ROWS - 1, start_log_prob=ROWS - 3)
+    assert context.behaviour_log_ratio == 0
+    assert context.proximal_log_ratio.tolist() == [[2.0] * 3] * 2
+    assert token_context(ROWS, ROWS).given == frozenset()
 
 
 def test_an_unknown_field_is_named():
