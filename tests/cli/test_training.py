@@ -28,11 +28,11 @@ def test_options_reach_the_configs(followed, tmp_path):
         "train", "CartPole-v1", "--shape", "clip", "spo(eps=0.3)", "--seeds", "2", "--workers", "1",
         "--out", str(tmp_path), "--checkpoint-every", "9", "--accept-changes", "--start-over",
         "--lr", "0.01", "--hidden", "8", "4", "--steps", "1.024e3", "--normalise-rewards",
-        "--no-anneal",
+        "--no-anneal", "--lag", "1", "--replay", "2", "--ratio", "decoupled",
     ])  # fmt: skip
     assert code == 7
     given = {"lr": 0.01, "hidden": (8, 4), "steps": 1024, "normalise_rewards": True,
-             "anneal": False}  # fmt: skip
+             "anneal": False, "lag": 1, "replay": 2, "ratio": "decoupled"}  # fmt: skip
     jobs = plan("CartPole-v1", ["clip", "spo(eps=0.3)"], 2, **given)
     assert followed == [(jobs, Keeping(tmp_path, 9.0, True, True), 1)]
 
@@ -112,6 +112,9 @@ def test_a_run_that_diverges_is_exit_code_1(in_this_process, tmp_path, capsys):
         (["CartPole-v1", "--shape", "clip", "clip(eps=0.2)"], "named twice"),
         (["CartPole-v1", "--workers", "999"], "must lie between 1 and"),
         (["CartPole-v1", "--anneal", "--no-anneal"], "--anneal and --no-anneal were both given"),
+        (["CartPole-v1", "--lag", "999"], "lag=999 is longer than the run of 195 iterations"),
+        (["CartPole-v1", "--shape", "age-conditioned"], "there is none with lag=0 and replay=1"),
+        (["Humanoid-v4", "--replay", "90000", "--steps", "1e9"], "give a smaller replay"),
         (["CartPole-v1", "--processes", "2"], "steps all its copies in one call"),
         (["Pendulum-v1", "--task-args", "colour"], "write name=value"),
         (["nosuch.py:Env-v0"], "there is no file nosuch.py"),

@@ -14,7 +14,11 @@ import kills
 @pytest.mark.parametrize(
     ("task", "fields", "kinds"),
     [
-        ("CartPole-v1", ("--steps", "10240"), ["worker", "checkpoint"]),
+        (
+            "CartPole-v1",
+            ("--steps", "10240", "--lag", "2", "--replay", "3"),
+            ["worker", "checkpoint"],
+        ),
         (
             "LunarLander-v3",
             ("--steps", "4096", "--envs", "2", "--rollout", "256", "--processes", "2"),
@@ -23,7 +27,10 @@ import kills
     ],
 )
 def test_killed_and_gone_on_with(task, fields, kinds, tmp_path, monkeypatch):
-    """A worker, the parent, the whole group in the middle of a checkpoint: the bytes are equal."""
+    """A worker, the parent, the whole group in the middle of a checkpoint: the bytes are equal.
+
+    On CartPole checkpoints hold old policies and a replay buffer, too.
+    """
     monkeypatch.setitem(kills.TASKS, task, fields)
     order = iter(kinds)
     rng = random.Random(task)

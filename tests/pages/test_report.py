@@ -52,6 +52,24 @@ def text_of(html):
     return " ".join(re.sub(r"<[^>]+>", " ", bare).split())
 
 
+def test_old_samples_have_a_section_that_says_how_they_were_learned_from(tmp_path, html):
+    for fields in ({}, {"replay": 2}, {"lag": 1}):
+        make_run(tmp_path, config(**small(**fields)))
+    study = read_study(tmp_path)
+    for run in study.runs:
+        if run.settings["replay"] == 2:
+            names = [f"age.{name}" for name in ("samples", "zeroed", "pull", "ess")]
+            run.metrics.update({name: np.tile([0.5, 0.4], (run.rows, 1)) for name in names})
+    page = render(study)
+    said = text_of(page)
+    assert "clip, replay 2 : an iteration collects 64 samples and learns from 128, in 10" in said
+    assert "as many as without replay" in said
+    assert "clip, lag 1 : the policy of 1 iteration ago acts" in said
+    for name in ("staleness-0", "staleness-1", "ages-0"):
+        assert f'"{name}"' in page
+    assert 'id="ages"' not in html
+
+
 def test_the_whole_is_said(html):
     said = text_of(html)
     for sentence in (

@@ -157,4 +157,6 @@ def test_fields_of_old_samples_change_no_id_of_before():
     old = {"lag", "replay", "gradient_steps", "ratio", "correction_cap", "trace", "age_weights"}
     assert not old & config("Hopper-v4").stored.keys()
     assert config("Hopper-v4", lag=1).id != config("Hopper-v4").id
-    assert config("Hopper-v4", lag=1).stored["lag"] == 1
+    mine = config("Hopper-v4", lag=1, replay=2, age_weights="2 1", ratio="decoupled")
+    assert mine.stored["lag"] == 1
+    assert whole(Config, json.loads(json.dumps(mine.stored))) == mine
