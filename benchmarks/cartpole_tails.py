@@ -57,7 +57,7 @@ def update(
     params: Any, state: Any, batch: Any, *, shape: Shape, optimiser: Any, epochs: int
 ) -> tuple[Any, Any]:
     """`epochs` full-batch steps of the shape's surrogate and of the value's error."""
-    x, action, old, advantage, _ = batch
+    x, action, old, advantage, target = batch
     context = Context(**({"old_log_prob": old} if "old_log_prob" in shape.needs else {}))
 
     def loss(params: Any) -> Any:
