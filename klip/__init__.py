@@ -32,6 +32,7 @@ _HOMES = {
     "klip.adapters.doctor": "doctor",
     "klip.adapters.stock": "probe",
     "klip.draw.geometry": "figures",
+    "klip.draw.guarantee": "guarantee",
     "klip.draw.show": "show",
     "klip.engine": "Plan read_plan shipped_plans",
     "klip.engine.finish": "Unfinished",

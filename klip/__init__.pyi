@@ -16,6 +16,7 @@ from klip import tokens as tokens
 from klip.adapters.doctor import doctor as doctor
 from klip.adapters.stock import probe as probe
 from klip.draw.geometry import figures as figures
+from klip.draw.guarantee import guarantee as guarantee
 from klip.draw.show import show as show
 from klip.engine import Plan as Plan
 from klip.engine import read_plan as read_plan

@@ -9,7 +9,17 @@ from typing import Any
 
 import tyro
 
-from klip.cli import adapters, comparing, experiments, policies, reports, shapes, sinks, training
+from klip.cli import (
+    adapters,
+    comparing,
+    experiments,
+    guarantees,
+    policies,
+    reports,
+    shapes,
+    sinks,
+    training,
+)
 from klip.errors import KlipError
 from klip.runs.files import shown
 
@@ -17,6 +27,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "shapes": shapes.shapes,
     "show": shapes.show,
     "profile": shapes.profile,
+    "guarantee": guarantees.guarantee,
     "probe": shapes.probe,
     "verify": shapes.verify,
     "figures": shapes.figures,

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from klip.cli.common import Json, Output, console, escape, print_json
 from klip.errors import KlipError
-from klip.shapes import Controller, Gate, Shape, Threshold, Value, catalogue, parse
+from klip.shapes import Controller, Gate, Region, Shape, Threshold, Value, catalogue, parse
 
 ShapeName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE")]
 ShapeNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHAPE...")]
@@ -38,15 +38,23 @@ def shapes(as_json: Json = False) -> None:
     out = console()
     for title, entries in listed.items():
         table = Table(title=f"{title} ({len(entries)})", title_justify="left", box=None)
-        for column in ("", "name", "parameters", "formula", "needs", "reference"):
+        columns = ["", "name", "parameters", "formula", "needs", "guarantees", "reference"]
+        if title != "shapes":
+            columns.remove("guarantees")
+        for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column in ("", "name"))
         for entry in entries:
             needs = ", ".join(entry["needs"])
             parameters = ", ".join(f"{k}={v}" for k, v in entry["parameters"].items())
             formula, reference = escape(entry["formula"]), escape(entry["reference"])
             name = f"[bold]{entry['name']}[/]"
-            table.add_row(entry["number"], name, parameters, formula, needs, reference)
+            kept = [entry["guarantees"]] if "guarantees" in entry else []
+            table.add_row(entry["number"], name, parameters, formula, needs, *kept, reference)
         out.print(table, "")
+    out.print(
+        "guarantees: T1 what raises the objective raises the return, T2 at any step size, T3 the "
+        "inner loop ends within a bound; `klip guarantee clip` says why"
+    )
     out.print('Write one as "clip(eps=0.3)"; see it with `klip show clip`.')
 
 
@@ -177,6 +185,11 @@ def figures(output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("figur
 
 def _entry(cls: type[Value]) -> dict[str, Any]:
     value = cls()
+    kept = {}
+    if isinstance(value, Region):
+        from klip.theory.guarantee.table import in_brief
+
+        kept = {"guarantees": in_brief(str(value))}
     return {
         "name": cls.name,
         "family": cls.family,
@@ -187,6 +200,7 @@ def _entry(cls: type[Value]) -> dict[str, Any]:
         "reference": cls.reference,
         "number": cls.number,
         "formula": value.formula,
+        **kept,
     }
 
 

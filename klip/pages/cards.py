@@ -6,10 +6,11 @@ a page executes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from markupsafe import Markup
 
@@ -17,8 +18,13 @@ from klip.draw.sketch import sketch
 from klip.errors import KlipError
 from klip.shapes.names import brief, shape_of
 from klip.studies.study import Study, Variant, plain
+from klip.theory.guarantee.table import SAYS, in_brief
 from klip.theory.portrait import Portrait, portrait
 from klip.theory.profile import Profile, profile
+
+OWN: Final = (
+    "Its guarantees need its code, which a report does not execute: klip guarantee says them."
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ def card(spelling: str, kept: Portrait | None = None, steps: int | None = None) 
     if known is not None:
         return known
     if kept is not None:
-        return _card(spelling, kept, kept.profile)
+        said = _card(spelling, kept, kept.profile)
+        return dataclasses.replace(said, remark=f"{said.remark} {OWN}".strip())
     why = (
         "Somebody’s own code. A report executes nothing, and these runs kept no picture of it: see "
         "it with klip show and klip profile."
@@ -78,12 +85,18 @@ def _known(spelling: str, steps: int | None) -> Card | None:
         return None
     drawn = portrait(value, steps, profiled=False)
     try:
-        return _card(spelling, drawn, profile(value.initial).as_dict())
+        kept = (("guarantees", in_brief(spelling), f"on tables, with exact advantages: {SAYS}"),)
+        return _card(spelling, drawn, profile(value.initial).as_dict(), kept)
     except (KlipError, ArithmeticError, ValueError) as error:
         return Card(spelling, brief(spelling), drawn.formula, drawn.reference, remark=str(error))
 
 
-def _card(spelling: str, drawn: Portrait, properties: Mapping[str, Any] | None) -> Card:
+def _card(
+    spelling: str,
+    drawn: Portrait,
+    properties: Mapping[str, Any] | None,
+    guarantees: tuple[tuple[str, str, str], ...] = (),
+) -> Card:
     remarks = []
     if drawn.adapts:
         remarks.append(f"A controller: drawn and profiled as it starts, as {drawn.initial}.")
@@ -112,7 +125,7 @@ def _card(spelling: str, drawn: Portrait, properties: Mapping[str, Any] | None) 
         drawn.reference,
         pictures[0][1] if pictures else None,
         tuple(pictures[1:]),
-        described,
+        guarantees + described,
         " ".join(remarks),
     )
 

@@ -37,6 +37,7 @@ from klip.theory.views import (
     pull_of,
     raised_by,
     reference_context,
+    tangent_slopes,
 )
 
 NEAR, FAR = np.log(0.01), np.log(100.0)
@@ -76,7 +77,7 @@ class Profile:
         "beta (w-1) <= 0: the coefficient never pushes outwards; at |A| = 0.3, 1 and 2"
     )
     drift_nonnegative: bool = _property(
-        "D >= 0: the objective is never above the unconstrained one; at |A| = 0.3, 1 and 2"
+        "D >= 0 modulo scale and gauge: J is never above its tangent; at |A| = 0.3, 1 and 2"
     )
     sign: Literal["keeps", "zero", "reverses"] = _property(
         "whether m keeps the sign of A, vanishes somewhere, or turns against it (rollback)"
@@ -213,7 +214,8 @@ def _restoring(pull: Pull, grid: Floats, a: float, tight: float) -> bool:
 
 
 def _drift_nonnegative(pull: Pull, grid: Floats, a: float, tight: float) -> bool:
-    unconstrained = np.expm1(grid) * a
+    slope = tangent_slopes(pull, np.array([a]), tight)[0]
+    unconstrained = np.expm1(grid) * slope
     drift = unconstrained - integral(pull, grid, a)
     return bool(np.all(drift >= -tight * (1 + np.abs(unconstrained))))
 

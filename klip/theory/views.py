@@ -68,6 +68,22 @@ def anchor(pull: Pull, tolerance: float) -> Anchor:
     return Anchor("broken", 0.0)
 
 
+def tangent_slopes(pull: Pull, advantages: Floats, tolerance: float) -> Floats:
+    """m(1, A) at each advantage where it is a line a A + c with a > 0, else A itself.
+
+    This is the anchor modulo scale and gauge: neither changes what an update prefers.
+
+    >>> from klip.shapes import PSPO, KLk1
+    >>> [tangent_slopes(pull_of(s), np.array([2.0]), 1e-7).round(6) for s in (PSPO(), KLk1())]
+    [array([1.8]), array([3.])]
+    """
+    known = np.array([-2.0, -1.0, -0.5, -0.3, 0.3, 0.5, 1.0, 2.0])
+    m = pull(np.zeros_like(known), known)
+    scale, gauge = np.polyfit(known, m, 1) if np.all(np.isfinite(m)) else (0.0, 0.0)
+    straight = np.abs(m - scale * known - gauge) <= tolerance * np.maximum(1.0, np.abs(m))
+    return scale * advantages + gauge if scale > 0 and straight.all() else advantages
+
+
 def reference_context(
     shape: Shape,
     log_ratio: Floats,

@@ -36,6 +36,7 @@ def test_shapes_lists_the_catalogue(run):
     clip = next(entry for entry in listed if entry["name"] == "clip")
     assert clip["parameters"] == {"eps": 0.2}
     assert clip["needs"] == []
+    assert clip["guarantees"] == "T1 yes, T2 yes, T3 no"
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

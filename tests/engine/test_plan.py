@@ -49,10 +49,17 @@ def test_the_plans_of_old_samples():
     assert len(held[0]) == 9
 
 
+def test_the_plan_that_asks_whether_theory_predicts_training():
+    configs = read_plan("guarantees").configs
+    assert len(configs) == 2 * 8 * 4 * 2 * 5
+    assert {c.lr for c in configs} == {3e-4, 9e-4, 3e-3, 9e-3}
+    assert {(c.epochs, c.steps) for c in configs} == {(10, 200_000), (40, 200_000)}
+
+
 def test_every_shipped_plan_can_be_read():
     assert set(shipped_plans()) == {
-        "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip", "stale-lag",
-        "stale-replay",
+        "guarantees", "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip",
+        "stale-lag", "stale-replay",
     }  # fmt: skip
     for name in shipped_plans():
         assert read_plan(name).about

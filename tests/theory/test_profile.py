@@ -16,7 +16,10 @@ MATRIX = json.loads((Path(__file__).parents[1] / "data" / "property_matrix.json"
 SCANNED_TO_3 = "the matrix looked for jumps below w = 3 only"
 UNDERFLOW = "a pull of 1e-12 is not 0: it decays and never vanishes"
 SCANNED_TO_10 = "the matrix looked for w* between 0.001 and 10 only"
+MODULO = "the matrix read the drift as it stands, not modulo scale and gauge"
 DIFFERENCES = {
+    **{(row, "drift_nonnegative"): MODULO
+       for row in ("sigmoid_gate", "pspo", "kl_fwd_k1", "kl_rev_k1(IS)")},
     ("dual_clip", "max_jump"): SCANNED_TO_3,
     ("dcpo(p=0.5)", "max_jump"): SCANNED_TO_3,
     ("dcpo(p=0.05)", "max_jump"): SCANNED_TO_3,

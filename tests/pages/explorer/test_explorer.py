@@ -171,7 +171,7 @@ def test_it_opens_with_the_clip_beside_the_ramp(page, both):
     page.settle()
     assert_is(page, "a", Clip())
     assert_is(page, "b", Ramp())
-    assert page.evaluate("document.querySelectorAll('figure').length") == 10
+    assert page.evaluate("document.querySelectorAll('figure').length") == 12
     assert "NaN" not in " ".join(drawn(page))
     assert page.errors == []
     assert page.external == []

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------- state
 
-const state = {size: 1, at: 1.25, difference: false, a: null, b: null};
+const state = {size: 1, mass: 0.2, at: 1.25, difference: false, a: null, b: null};
 
 function fresh(shape, variant = DATA.shapes[shape].own) {
   const side = {shape, variant, p: {}, c: {}};

@@ -68,6 +68,7 @@ function draw() {
     const name = key === "d" ? "Difference B − A" : `Shape ${NAMES[key]}, ${spelling(state[key])}`;
     plot.svg.setAttribute("aria-label", `${name}: ${plot.title} against the ratio w. ${plot.caption.textContent}`);
   }
+  drawArms();
   const [first, last] = [bar.firstChild, bar.lastChild];
   first.textContent = `β ${short(-results.limit)}`;
   last.textContent = short(results.limit);
@@ -97,6 +98,7 @@ function write() {
     for (const name of spec(side).needs) if (name in side.c) kept.set(`${key}~${name}`, side.c[name] === null ? "auto" : side.c[name]);
   }
   if (state.size !== 1) kept.set("A", state.size);
+  if (state.mass !== 0.2) kept.set("P", state.mass);
   if (state.difference) kept.set("difference", 1);
   return MARK + kept;
 }
@@ -134,6 +136,8 @@ function recall() {
   });
   const size = Number(kept.get("A"));
   state.size = size > 0 && size <= TOP ? size : 1;
+  const mass = Number(kept.get("P"));
+  state.mass = mass > 0 && mass <= MOST ? mass : 0.2;
   state.difference = kept.get("difference") === "1";
   return true;
 }

@@ -27,6 +27,8 @@ const VIEWS = {
 
 {% include "explorer/plots.js" %}
 
+{% include "explorer/arms.js" %}
+
 {% include "explorer/drawing.js" %}
 
 {% include "explorer/start.js" %}

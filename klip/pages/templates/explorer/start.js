@@ -5,6 +5,7 @@ const common = {};
 function refresh() {
   SIDES.forEach(key => { buildCard(key); stale.add(key); });
   common.size.show(state.size);
+  common.mass.show(state.mass);
   common.tick.checked = state.difference;
   changed();
 }
@@ -19,7 +20,9 @@ function start() {
     state.difference = common.tick.checked;
     changed();
   }});
-  root.querySelector(".kx-common").append(common.size.row, common.at.row,
+  common.mass = control("kx-mass", "P of the good arm", state.mass, {low: 0.01, high: MOST, step: 0.01, above: 0, words: "old probability of the good arm"},
+    x => { state.mass = Math.min(x, MOST); changed(); });
+  root.querySelector(".kx-common").append(common.size.row, common.at.row, common.mass.row,
     h("label", {class: "kx-tick"}, common.tick, "difference B − A"));
 
   const plots = root.querySelector(".kx-plots");
@@ -35,9 +38,12 @@ function start() {
   plots.append(
     row("view-map", "The map of β", "over ratio and advantage; no colour, no penalty", ...SIDES.map(key => panel("map", key, 230))),
     h("div", {class: "kx-bar", "aria-hidden": "true"}, h("i"), bar),
+    h("div", {class: "kx-block kx-arms"}, h("p", {class: "kx-head"}, "Where the inner loop goes ",
+      h("span", {}, "three arms, and two: the flow from the old policy (dot) to its end (square); where it is shaded, the return has fallen")),
+    h("div", {class: "kx-row"}, ...SIDES.map(arms))),
     row("differences", "Difference B − A", "the same for m and for β: wA cancels", panel("d", "d", 210), panel("map", "d", 210)));
 
-  root.klip = {DATA, CODE, state, results, evaluate: (code, l, a, p, c) => { const o = [0, 0, 0]; CODE[code](l, a, p, c, o); return o; }};
+  root.klip = {DATA, CODE, state, results, ends, bandit, evaluate: (code, l, a, p, c) => { const o = [0, 0, 0]; CODE[code](l, a, p, c, o); return o; }};
   recall();
   legend();
   refresh();
@@ -52,6 +58,7 @@ function start() {
   });
   watch.observe(root);
   for (const plot of panels) watch.observe(plot.field);
+  for (const plot of simplexes) watch.observe(plot.field);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours = null; changed(); });
   addEventListener("hashchange", () => { if (location.hash !== address && recall()) refresh(); });
 }

@@ -1,0 +1,157 @@
+"""Refutations computed again, by code that shares nothing with the search that found them.
+
+A bandit's objective is the integral of m along the straight way from the old policy to the new, by
+plain NumPy on the shape itself; where `exact` knows the shape, it is enclosed in fractions too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from klip.shapes import Context, Shape
+from klip.theory.guarantee.exact import gain as exact_gain
+from klip.theory.guarantee.verdict import Bandit
+
+SIMULATION: Final = "simulation"
+FRACTIONS: Final = "exact fractions"
+SLACK: Final = 1e-9
+"""By how much a bandit's sums may miss 1 and 0."""
+
+
+def improvement(
+    shape: Shape, context: Mapping[str, float], bandit: Bandit
+) -> tuple[float, tuple[str, ...]] | None:
+    """The objective's gain and what confirmed it, if it rises while the return falls; else None."""
+    if not _adds_up(bandit) or not bandit.change < 0:
+        return None
+    coarse, fine = (simulated_gain(shape, context, bandit, n) for n in (20_000, 50_000))
+    if not (math.isfinite(fine) and fine > 3 * abs(fine - coarse) and fine > 1e-12):
+        return None
+    enclosed = fractions_gain(shape, bandit)
+    if enclosed is None:
+        return fine, (SIMULATION,)
+    low, high = enclosed
+    if low <= 0 or not float(low) - 1e-6 <= fine <= float(high) + 1e-6:
+        return None
+    return float(low + high) / 2, (FRACTIONS, SIMULATION)
+
+
+def _adds_up(bandit: Bandit) -> bool:
+    """Whether both policies are distributions and the advantages have mean 0 under the old."""
+    old, new = math.fsum(bandit.old), math.fsum(bandit.new)
+    mean = math.fsum(p * a for p, a in zip(bandit.old, bandit.advantages, strict=True))
+    positive = min(*bandit.old, *bandit.new) > 0
+    return positive and max(abs(old - 1), abs(new - 1), abs(mean)) <= SLACK
+
+
+def simulated_gain(shape: Shape, context: Mapping[str, float], bandit: Bandit, steps: int) -> float:
+    """The rise of the objective: sum over arms of p times the integral of m / w along the way."""
+    p, q, a = (np.array(row) for row in (bandit.old, bandit.new, bandit.advantages))
+    way = (np.arange(steps) + 0.5) / steps
+    w = 1 + way[:, None] * (q / p - 1)
+    effective = multiplier(shape, context, np.log(w), a, p) / w
+    return float((effective.mean(axis=0) * (q - p)).sum())
+
+
+def multiplier(
+    shape: Shape, context: Mapping[str, float], log_w: Any, advantage: Any, old: Any
+) -> Any:
+    """M of a state's actions, `[steps, actions]`, with the context that a reader would give."""
+    full = np.broadcast_to(advantage, log_w.shape)
+    kl = np.maximum(-(old * log_w).sum(axis=1, keepdims=True), 0) + 0 * log_w
+    typical = {
+        "old_log_prob": np.broadcast_to(np.log(old), log_w.shape), "kl": kl, "entropy": 1.0,
+        "position": 50.0, "length": 101.0, "age": 0.0, "mask": 1.0, "sequence": 0, "group": 0,
+        "behaviour_log_ratio": 0.0, "reference_log_ratio": log_w, "reward": full, "step": 0.0,
+        "progress": 0.0,
+    }  # fmt: skip
+    given = {k: v for k, v in context.items() if k not in ("old_log_prob", "kl")}
+    known = {name: (typical | given)[name] for name in shape.needs}
+    facts = Context(**known)
+    m = np.asarray(shape.multiplier(log_w, full, facts), dtype=float)
+    weight = shape.kl_weight(log_w, full, facts)
+    if weight is None:
+        return m
+    mean = (old * weight).sum(axis=1, keepdims=True)
+    return m + mean * (1 - np.exp(log_w))
+
+
+def fractions_gain(shape: Shape, bandit: Bandit) -> tuple[Fraction, Fraction] | None:
+    """Bounds of the rise in exact arithmetic; None if the shape's formula is not known to `exact`.
+
+    The printed decimals are the numbers: each is read as the fraction that it spells.
+    """
+    old, new, advantages = (
+        [Fraction(repr(x)) for x in row] for row in (bandit.old, bandit.new, bandit.advantages)
+    )
+    low = high = Fraction(0)
+    for p, q, a in zip(old, new, advantages, strict=True):
+        bounds = exact_gain(shape, q / p, a)
+        if bounds is None:
+            return None
+        low, high = low + p * bounds[0], high + p * bounds[1]
+    return low, high
+
+
+def two_arms(
+    shape: Shape, context: Mapping[str, float], bandit: Bandit, rate: float, steps: int
+) -> list[float]:
+    """The new policy after steps of exponentiated gradient: pi <- pi exp(rate m/w) / Z."""
+    p, a = np.array(bandit.old), np.array(bandit.advantages)
+    log_w = np.zeros(len(p))
+    with np.errstate(all="ignore"):  # a ratio that vanishes on the way is no number, and no proof
+        for _ in range(steps):
+            m = multiplier(shape, context, log_w[None], a, p)[0]
+            log_w = log_w + rate * m / np.exp(np.clip(log_w, -20, 20))  # as the library's ratio
+            peak = log_w.max()
+            log_w = log_w - peak - np.log((p * np.exp(log_w - peak)).sum())
+    return [float(x) for x in p * np.exp(log_w)]
+
+
+def mdp(shape: Shape, about: Mapping[str, Any], rate: float, steps: int) -> float:
+    """The change of the return of one MDP with shared parameters, state by state and by iteration.
+
+    It is (1 - discount) times the difference, in units of the advantages' spread.
+    """
+    discount, sweeps = 0.95, 800
+    moves, rewards, logits, features = (
+        np.array(about[name]) for name in ("transitions", "rewards", "logits", "features")
+    )
+
+    def policy(theta: Any) -> Any:
+        raw = logits + features @ theta
+        e = np.exp(raw - raw.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    def values(pi: Any) -> Any:
+        v = np.zeros(len(pi))
+        for _ in range(sweeps):
+            v = (pi * (rewards + discount * moves @ v)).sum(axis=1)
+        return v
+
+    old = policy(np.zeros(features.shape[-1]))
+    v = values(old)
+    visits, row = np.zeros(len(old)), np.full(len(old), 1 / len(old))
+    for _ in range(sweeps):
+        visits, row = (
+            visits + (1 - discount) * row,
+            discount * np.einsum("s,sa,sat->t", row, old, moves),
+        )
+    raw = rewards + discount * moves @ v - v[:, None]
+    spread = math.sqrt(float((visits[:, None] * old * raw**2).sum()))
+    theta = np.zeros(features.shape[-1])
+    for _ in range(steps):
+        pi = policy(theta)
+        gradient = np.zeros_like(theta)
+        for s in range(len(old)):
+            log_w = np.log(pi[s] / old[s])[None]
+            m = multiplier(shape, {}, log_w, raw[s] / spread, old[s])[0]
+            score = features[s] - pi[s] @ features[s]
+            gradient += visits[s] * ((old[s] * m) @ score)
+        theta = theta + rate * gradient
+    return float((1 - discount) * (values(policy(theta)).mean() - v.mean()) / spread)
