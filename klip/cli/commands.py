@@ -9,7 +9,17 @@ from typing import Any
 
 import tyro
 
-from klip.cli import adapters, comparing, experiments, policies, reports, shapes, sinks, training
+from klip.cli import (
+    adapters,
+    comparing,
+    experiments,
+    league,
+    policies,
+    reports,
+    shapes,
+    sinks,
+    training,
+)
 from klip.errors import KlipError
 from klip.runs.files import shown
 
@@ -22,6 +32,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "figures": shapes.figures,
     "train": training.train,
     "compare": comparing.compare,
+    "league": league.league,
     "run": experiments.run,
     "plans": experiments.plans,
     "resume": training.resume,

@@ -34,7 +34,7 @@ def test_the_papers_sweeps():
 
 def test_every_shipped_plan_can_be_read():
     assert set(shipped_plans()) == {
-        "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip",
+        "league", "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip",
     }  # fmt: skip
     for name in shipped_plans():
         assert read_plan(name).about
