@@ -16,8 +16,8 @@ from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 
 if TYPE_CHECKING:
     from klip.engine.finish import Result, Runner, Survey
-    from klip.studies.answering import Look, Metric, Pair
-    from klip.studies.compare import Answers, Question
+    from klip.studies.answering import Metric, Pair, Reading
+    from klip.studies.compare import Answers, Inquiry
 
 Shapes = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="REFERENCE SHAPE...")
@@ -78,7 +78,7 @@ def compare(
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
     where = site(workers, address(ray))
     screen = console(stderr=as_json)
-    view = View(screen, question, where.cores, where.words)
+    view = ClosingView(screen, question, where.cores, where.words)
     answers = answer(question, keeping, where, left, view.train, view.look)
     draw(answers, output)
     if as_json:
@@ -104,10 +104,10 @@ def tell(answers: Answers, screen: Console) -> None:
         screen.print(escape(sentence(pair, answers.question)))
 
 
-class View:
+class ClosingView:
     """Shows intervals as they close, and the runs that the next look waits for."""
 
-    def __init__(self, screen: Console, question: Question, cores: int, where: str) -> None:
+    def __init__(self, screen: Console, question: Inquiry, cores: int, where: str) -> None:
         self.screen, self.question, self.cores, self.where = screen, question, cores, where
         self.pairs: Sequence[Pair] = question.pairs
 
@@ -155,11 +155,11 @@ class View:
         return table
 
 
-def bar(seen: Sequence[Look]) -> str:
+def bar(seen: Sequence[Reading]) -> str:
     """The last interval as text, to the scale of the first: 0 is |, the margin ( and ).
 
-    >>> from klip.studies.answering import Look
-    >>> bar([Look(6, 2.0, -1.0, 5.0, 1.0, "open", 3.0)])
+    >>> from klip.studies.answering import Reading
+    >>> bar([Reading(6, 2.0, -1.0, 5.0, 1.0, "open", 3.0)])
     '················(━━━|━━━)━━━●━━━━━━━━━━━━'
     """
     ends = [abs(end) for look in seen for end in (look.low, look.high) if end is not None]
@@ -204,7 +204,7 @@ def results(answers: Answers) -> Table:
     return table
 
 
-def sentence(pair: Pair, question: Question) -> str:
+def sentence(pair: Pair, question: Inquiry) -> str:
     """The answer of a pair, as one says it."""
     from klip.shapes.names import brief
 
@@ -233,7 +233,7 @@ def _versus(pair: Pair) -> str:
     return f"{brief(pair.shape)} against {brief(pair.reference)}"
 
 
-def _numbers(look: Look, margin: bool = True) -> str:
+def _numbers(look: Reading, margin: bool = True) -> str:
     ends = "[-, -]" if look.low is None else f"[{look.low:.4g}, {look.high:.4g}]"
     return f"{look.difference:.4g} {ends}" + (f", margin {look.margin:.4g}" if margin else "")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+from rich.console import Console
 from rich.table import Table
 
 from klip.cli.common import Json, MaybeWhole, address, console, escape, print_json
 from klip.cli.training import follow
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.errors import KlipError
+
+if TYPE_CHECKING:
+    from klip.engine.plan import Plan
 
 
 def run(
@@ -53,7 +57,39 @@ def run(
     chosen = read_plan(plan).only(task, shape, seeds, steps)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
     console().print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
-    return follow(chosen.configs, keeping, workers, cluster, dry_run)
+    return follow_plan(chosen, keeping, workers, cluster, dry_run)
+
+
+def follow_plan(
+    plan: Plan,
+    keeping: Keeping,
+    workers: int | None = None,
+    ray: str | None = None,
+    dry_run: bool = False,
+    screen: Console | None = None,
+) -> int:
+    """Finish the missing jobs of a plan, stage by stage; return 0 if all are done, else 1."""
+    from klip.engine.finish import ENDED, estimate, survey
+    from klip.engine.run import site
+
+    if plan.course is None:
+        return follow(plan.configs, keeping, workers, ray, dry_run)
+    where, screen = site(workers, ray), screen or console()
+    everything = survey(plan.course.all_jobs(keeping.out), keeping)
+    words = estimate(everything, where.cores, where.words)
+    screen.print(escape(f"all stages: {words}"))
+    code, stage = 0, plan
+    while not dry_run:
+        screen.print(f"stage {stage.stage}")
+        code |= follow(stage.configs, keeping, workers, ray, False, screen)
+        stood = survey(stage.configs, keeping).ended
+        if any(job.id not in stood or stood[job.id].status not in ENDED for job in stage.configs):
+            return 1
+        following = stage.next(keeping.out)
+        if following is None:
+            break
+        stage = following
+    return code
 
 
 def plans(as_json: Json = False) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+from rich.console import Console
 
 from klip.cli.common import Flag, Json, MaybeWhole, TaskArgs, Whole, console, escape, print_json
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
@@ -171,6 +172,7 @@ def follow(
     workers: int | None = None,
     ray: str | None = None,
     dry_run: bool = False,
+    screen: Console | None = None,
 ) -> int:
     """Finish the missing jobs and show their progress; return 0 if all are done, else 1."""
     from klip.engine.finish import check_missing, estimate, finish, survey
@@ -181,7 +183,7 @@ def follow(
     from klip.engine.schedule import cost, schedule
 
     runner, cores, where = site(workers, ray)
-    screen, surveyed = console(), survey(jobs, keeping)
+    screen, surveyed = screen or console(), survey(jobs, keeping)
     if not dry_run:
         check_missing(surveyed)
     screen.print(escape(estimate(surveyed, cores, where)))

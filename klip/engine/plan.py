@@ -13,23 +13,42 @@
 
 Every shape meets every task with every seed. A run that is named twice is one run. Other kinds have
 other keys in [[runs]]; plans of `tokens` have a `group` and its `arms` (`klip.lab.job`).
+
+A plan may go in stages, of which one depends on what the one before has found: a `league` does.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from klip.engine.fields import whole_number
 from klip.engine.job import USUAL, Entry, Job, kind_of
 from klip.errors import KlipError
 from klip.shapes import parse
+
+STAGED = {"league": "klip.studies.league:read"}
+"""Kinds of plan that go in stages; the function is imported when one is met."""
+
+
+class Stages(Protocol):
+    """How a plan goes on."""
+
+    def next(self, plan: Plan, out: Path) -> Plan | None:
+        """The stage after that of `plan`, whose jobs have ended in `out`; None at the end."""
+
+    def only(self, plan: Plan, tasks: Sequence[str], shapes: Sequence[str]) -> Plan:
+        """The same with some tasks and shapes alone, at its first stage."""
+
+    def all_jobs(self, out: Path) -> Sequence[Job]:
+        """The jobs of all stages, as far as one can know them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,14 @@ class Plan:
     name: str
     about: str
     configs: tuple[Job, ...]
+    stage: str = ""
+    """Its name, where there are several."""
+    course: Stages | None = None
+    """What comes after this stage, where there are several."""
+
+    def next(self, out: Path) -> Plan | None:
+        """The stage after this one, once all its jobs have ended in `out`; None at the end."""
+        return self.course.next(self, out) if self.course is not None else None
 
     def only(
         self,
@@ -59,6 +86,13 @@ class Plan:
         2
 
         """
+        if self.course is not None:
+            if seeds is not None or steps is not None:
+                raise KlipError(
+                    f"the plan {self.name} goes in stages, each with seeds and steps of its own: "
+                    "write a plan with others (docs/league.md)"
+                )
+            return self.course.only(self, tasks, shapes) if tasks or shapes else self
         chosen = list(self.configs)
         if tasks:
             self._known("task", tasks, [c.task for c in chosen])
@@ -112,6 +146,10 @@ def read_plan(name: str | Path) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KlipError(f"{path} is not TOML: {error}") from None
     try:
+        if (staged := STAGED.get(str(data.get("kind")))) is not None:
+            module, _, function = staged.partition(":")
+            made: Plan = getattr(importlib.import_module(module), function)(path.stem, data)
+            return made
         return _plan(path.stem, data)
     except KlipError as error:
         raise KlipError(f"{path}, {error}") from None
@@ -132,7 +170,7 @@ def _plan(name: str, data: Mapping[str, Any]) -> Plan:
         where = f"in [[runs]] number {number}"
         check_keys(where, table, {"seeds", "config", *kind.keys})
         own = {key: table[key] for key in kind.keys if key in table}
-        seeds = _seeds(where, table.get("seeds", data.get("seeds", 5)))
+        seeds = seeds_in(where, table.get("seeds", data.get("seeds", 5)))
         entries.append(Entry(where, own, _merged(shared, _fields(where, table)), seeds))
     return Plan(name, str(data.get("about", "")), _once(kind.plan(entries)))
 
@@ -171,7 +209,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return {**below, **above, **both}
 
 
-def _seeds(where: str, value: Any) -> list[int]:
+def seeds_in(where: str, value: Any) -> list[int]:
+    """The seeds that a plan gives as their count or in a list."""
     try:
         if isinstance(value, list):
             seeds = [whole_number("seeds", seed) for seed in value]

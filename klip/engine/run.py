@@ -54,7 +54,9 @@ def run(
     start_over: bool = False,
     progress: Listener = lambda news: None,
 ) -> list[Result]:
-    """Finish the missing runs of a plan; return how each of its runs stands, and where it lies.
+    """Finish the missing runs of a plan, stage by stage if it has several.
+
+    Return how each of its runs stands, and where it lies.
 
     Raises `Unfinished` as `klip.train` does.
 
@@ -75,8 +77,13 @@ def run(
     """
     chosen = plan if isinstance(plan, Plan) else read_plan(plan)
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
-    jobs = chosen.only(task, shape, seeds, steps).configs
-    return ended(finish(survey(jobs, keeping), site(workers, ray).runner, progress))
+    runner = site(workers, ray).runner
+    stage: Plan | None = chosen.only(task, shape, seeds, steps)
+    results: list[Result] = []
+    while stage is not None:
+        results += ended(finish(survey(stage.configs, keeping), runner, progress))
+        stage = stage.next(keeping.out)
+    return results
 
 
 def resume(

@@ -32,6 +32,7 @@ class Controller(Region, abstract=True):
 class _Coefficient(Controller, abstract=True):
     """A controller of the one parameter `b` of its shape, which starts as the shape has it."""
 
+    knob = ("target",)
     shape: Shape = KL()
     target: Parameter = parameter(0.02, above=0)
 
@@ -134,6 +135,7 @@ class TargetKL(Controller):
     [False, True]
     """
 
+    knob = ("target",)
     name = "target-kl"
     reference = "early stopping; Spinning Up, Stable-Baselines3, CleanRL"
 
@@ -155,6 +157,7 @@ class ESPO(Controller):
     True
     """
 
+    knob = ("delta",)
     number = "17"
     reference = "Sun et al. 2022, arXiv:2202.00079"
 

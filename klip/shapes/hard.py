@@ -30,6 +30,7 @@ class ImportanceSampling(Penalty):
     3.2974
     """
 
+    knob = ()
     name = "is"
     number = "1"
     family = "baseline"
@@ -50,6 +51,7 @@ class Reinforce(Shape):
     2.0
     """
 
+    knob = ()
     number = "2"
     family = "baseline"
     reference = "Williams 1992; verl gpg, ROLL vanilla"

@@ -27,6 +27,7 @@ RPG = "RPG, arXiv:2505.17508"
 class _KLPenalty(Penalty, abstract=True):
     """J = wA - b k, where k estimates a KL."""
 
+    knob = ("b",)
     family = "KL penalty"
 
     b: Parameter = parameter(1.0, at_least=0)
@@ -177,6 +178,7 @@ class FDivergence(Penalty, abstract=True):
     A class defines `f`; its derivative `slope` is automatic unless the class defines it too.
     """
 
+    knob = ("b",)
     family = "f-divergence"
 
     b: Parameter = parameter(1.0, at_least=0)
@@ -260,6 +262,7 @@ class SPMA(Shape):
     0.3513
     """
 
+    knob = ("eta",)
     number = "51"
     family = "log space"
     reference = "arXiv:2411.12042"
@@ -281,6 +284,7 @@ class SPMAk1(Shape):
     1.5
     """
 
+    knob = ("eta",)
     name = "spma-k1"
     number = "51"
     family = "log space"
@@ -303,6 +307,7 @@ class SPPO(Shape):
     [2.0, 0.0]
     """
 
+    knob = ("eps",)
     number = "52"
     family = "log space"
     reference = "arXiv:2108.05828"
@@ -326,6 +331,7 @@ class Kimi(Shape):
     1.5
     """
 
+    knob = ("tau",)
     number = "54"
     family = "log space"
     reference = "Kimi k1.5, arXiv:2501.12599; DRO; OPMD"

@@ -98,6 +98,9 @@ class Region(Value, abstract=True):
 
     adapts: ClassVar[bool] = False
     """whether the shape, or the number of epochs, follows what training does"""
+    knob: ClassVar[tuple[str, ...] | None] = None
+    """the parameters that set its radius and are tuned as one, by a common factor; () where it has
+    none to tune, None where nobody has said"""
 
     def init(self) -> State:
         """The state before the first rollout."""

@@ -180,6 +180,7 @@ class Band(Shape, abstract=True):
     `Clip(eps=0.2) == Clip(low=0.2, high=0.2)`.
     """
 
+    knob = ("eps", "low", "high")
     eps: Parameter = parameter(None, above=0)
     low: Parameter = parameter(None, above=0)
     high: Parameter = parameter(None, above=0)

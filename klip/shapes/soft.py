@@ -149,6 +149,7 @@ class SPO(Shape):
     -3.6991
     """
 
+    knob = ("eps",)
     number = "18"
     family = "rollback"
     reference = "Xie et al. 2025, arXiv:2401.16025; CFPO, arXiv:2601.22801"
@@ -170,6 +171,7 @@ class PSPO(Shape):
     0.9
     """
 
+    knob = ("alpha",)
     number = "19"
     family = "soft clip"
     reference = "Dwyer et al. 2025, arXiv:2509.21282"
@@ -210,6 +212,7 @@ class Scopic(_Saturating):
     0.4263
     """
 
+    knob = ("tau",)
     number = "21"
     reference = "Chen et al. 2022, arXiv:2205.10047"
 
@@ -227,6 +230,7 @@ class P3O(_Saturating):
     0.1
     """
 
+    knob = ("tau",)
     name = "p3o"
     number = "21"
     reference = "Chen et al. 2022, arXiv:2205.10047"
@@ -249,6 +253,7 @@ class SAPO(_Saturating):
     -1.4714
     """
 
+    knob = ("tau_positive", "tau_negative")
     number = "22"
     reference = "Qwen, arXiv:2511.20347"
 
@@ -269,6 +274,7 @@ class DPODrift(Shape):
     0.1811
     """
 
+    knob = ("alpha",)
     name = "dpo-drift"
     number = "23"
     family = "rollback"
@@ -303,6 +309,7 @@ class ANO(Shape):
     [1.0, -2.173]
     """
 
+    knob = ("eps",)
     number = "25"
     family = "rollback"
     reference = "Redescending gain fields, arXiv:2605.02320"

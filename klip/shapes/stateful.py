@@ -32,6 +32,7 @@ TINY = 1e-30  # keeps logarithms and quotients of vanishing probabilities finite
 class _StateRegion(Shape, abstract=True):
     """A shape that acts where the state's KL has reached `delta` and A pushes further out."""
 
+    knob = ("delta",)
     family = "state KL"
     requires = ("kl",)
 
@@ -168,6 +169,7 @@ class TRGPPO(_BernoulliRegion):
     [1.234, 0.0]
     """
 
+    knob = ("delta",)
     number = "16"
     reference = "Wang et al. 2019, arXiv:1901.10314"
 
@@ -183,6 +185,7 @@ class DPPOKL(_BernoulliRegion):
     [1.297, 0.0]
     """
 
+    knob = ("delta",)
     name = "dppo-kl"
     number = "31"
     reference = DPPO
@@ -199,6 +202,7 @@ class DPPOTV(_Masked):
     2.718
     """
 
+    knob = ("delta",)
     name = "dppo-tv"
     number = "31"
     reference = DPPO
@@ -259,6 +263,7 @@ class PositionAware(Shape):
     [1.284, 0.0]
     """
 
+    knob = ("eps_start", "eps_end")
     family = "position and age"
     reference = "KLip-PPO, section 5"
     requires = ("position", "length")
@@ -292,6 +297,7 @@ class AgeConditioned(Shape):
     [True, False]
     """
 
+    knob = ("eps",)
     family = "position and age"
     reference = "KLip-PPO, section 5"
     requires = ("age",)

@@ -38,6 +38,7 @@ class CISPO(_Weighted):
     5.0
     """
 
+    knob = ("cap",)
     number = "29"
     reference = "MiniMax-M1, arXiv:2506.13585; ScaleRL, arXiv:2510.13786"
 
@@ -56,6 +57,7 @@ class TIS(_Weighted):
     1.0
     """
 
+    knob = ("cap",)
     number = "30"
     reference = "V-trace, arXiv:1802.01561; AIPO, arXiv:2505.24034"
 
@@ -121,6 +123,7 @@ class TOPR(_Weighted):
     [2.0, -2.0]
     """
 
+    knob = ()
     number = "36"
     reference = "arXiv:2503.14286"
 

@@ -31,7 +31,7 @@ METRICS: Final[tuple[Metric, ...]] = ("final", "area")
 """The mean return over the last tenth of the steps, and over all of training."""
 
 
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """What a comparison needs to know of a run that has ended."""
 
     final: float | None
@@ -43,12 +43,12 @@ class Outcome(NamedTuple):
     """A digest of its learning curve."""
 
 
-Side = Mapping[str, Sequence[Outcome]]
+Side = Mapping[str, Sequence[Ending]]
 """A shape's runs by task, each by seed."""
 
 
 @dataclass(frozen=True)
-class Look:
+class Reading:
     """What the first seeds say."""
 
     seeds: int
@@ -63,11 +63,11 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Looks:
+class Readings:
     """What the first seeds say, by either metric, of all tasks together and of each."""
 
-    pooled: Mapping[Metric, Look]
-    tasks: Mapping[str, Mapping[Metric, Look]]
+    pooled: Mapping[Metric, Reading]
+    tasks: Mapping[str, Mapping[Metric, Reading]]
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Pair:
     metric: Metric
     """By which the question is answered."""
     alpha: float
-    seen: tuple[Looks, ...] = ()
+    seen: tuple[Readings, ...] = ()
 
     @property
-    def looks(self) -> tuple[Look, ...]:
+    def looks(self) -> tuple[Reading, ...]:
         """Of all tasks together, by the metric of the question."""
         return tuple(looks.pooled[self.metric] for looks in self.seen)
 
@@ -103,7 +103,7 @@ class Pair:
     @property
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
-        last = self.seen[-1] if self.seen else Looks({}, {})
+        last = self.seen[-1] if self.seen else Readings({}, {})
         about: dict[str, Any] = {"shape": self.shape, "reference": self.reference}
         about |= _fields(self.looks[-1]) if self.seen else {"answer": "open", "seeds": 0}
         about["more_seeds"] = self.more
@@ -117,7 +117,7 @@ class Pair:
         return about
 
 
-def outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> Ending:
     """What a comparison needs of a run that is done or diverged."""
     table = columns(record.rows)
     returns = table.get("return_mean", np.empty(0))
@@ -131,10 +131,10 @@ def outcome(record: Record) -> Outcome:
         )
     area = area_per_step(table["step"], returns) if done else None
     first = float(known[0]) if len(known) else float("nan")
-    return Outcome(final, area, first, hashlib.sha256(returns.tobytes()).hexdigest())
+    return Ending(final, area, first, hashlib.sha256(returns.tobytes()).hexdigest())
 
 
-def look(reference: Side, shape: Side, share: float, alpha: float) -> Looks:
+def look(reference: Side, shape: Side, share: float, alpha: float) -> Readings:
     """What equally many seeds of a shape and of its reference say.
 
     Args:
@@ -149,8 +149,8 @@ def look(reference: Side, shape: Side, share: float, alpha: float) -> Looks:
         for task in reference
     }
     if len(own) == 1:
-        return Looks(next(iter(own.values())), own)
-    pooled: dict[Metric, Look] = {}
+        return Readings(next(iter(own.values())), own)
+    pooled: dict[Metric, Reading] = {}
     for metric in METRICS:
         parts = []
         for task in reference:
@@ -163,22 +163,22 @@ def look(reference: Side, shape: Side, share: float, alpha: float) -> Looks:
             parts.append(differences / scale)
         same = all(_identical(reference[task], shape[task]) for task in reference)
         pooled[metric] = _look(np.mean(parts, axis=0), share, alpha, same)
-    return Looks(pooled, own)
+    return Readings(pooled, own)
 
 
 def _task_look(
-    reference: Sequence[Outcome],
-    shape: Sequence[Outcome],
+    reference: Sequence[Ending],
+    shape: Sequence[Ending],
     metric: Metric,
     share: float,
     alpha: float,
-) -> Look:
+) -> Reading:
     differences, scale = _differences(reference, shape, metric)
     return _look(differences, share * scale, alpha, _identical(reference, shape))
 
 
 def _differences(
-    reference: Sequence[Outcome], shape: Sequence[Outcome], metric: Metric
+    reference: Sequence[Ending], shape: Sequence[Ending], metric: Metric
 ) -> tuple[Floats, float]:
     """Differences `[n]` in units of the return, and what the reference has learned."""
     firsts = [run.first for run in (*reference, *shape) if not np.isnan(run.first)]
@@ -192,23 +192,23 @@ def _differences(
     return of[0] - of[1], abs(float(of[1].mean()) - zero)
 
 
-def _identical(reference: Sequence[Outcome], shape: Sequence[Outcome]) -> bool:
+def _identical(reference: Sequence[Ending], shape: Sequence[Ending]) -> bool:
     """Whether the learning curves are the same at every seed, not the scores alone."""
     return all(x.curve == y.curve for x, y in zip(reference, shape, strict=True))
 
 
-def _look(differences: Floats, margin: float, alpha: float, same: bool) -> Look:
+def _look(differences: Floats, margin: float, alpha: float, same: bool) -> Reading:
     n, middle = len(differences), float(differences.mean())
     if same:  # one run twice: there is nothing to estimate
-        return Look(n, 0.0, 0.0, 0.0, margin, "equivalent", 0.0)
+        return Reading(n, 0.0, 0.0, 0.0, margin, "equivalent", 0.0)
     low, high = map(float, interval(differences, alpha))
     deviation = float(differences.std(ddof=1)) if np.ptp(differences) else 0.0
     answer = verdict(low, high, margin)
     if not np.isfinite(low):
-        return Look(n, middle, None, None, margin, answer, deviation)
-    return Look(n, middle, low, high, margin, answer, deviation)
+        return Reading(n, middle, None, None, margin, answer, deviation)
+    return Reading(n, middle, low, high, margin, answer, deviation)
 
 
-def _fields(look: Look) -> dict[str, Any]:
+def _fields(look: Reading) -> dict[str, Any]:
     fields = asdict(look)
     return {"answer": fields.pop("answer"), **fields}

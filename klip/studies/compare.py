@@ -37,7 +37,7 @@ from klip.ppo.config import Config
 from klip.ppo.train import plan
 from klip.runs import read_run
 from klip.shapes import Region
-from klip.studies.answering import Metric, Outcome, Pair, Side, look, outcome
+from klip.studies.answering import Ending, Metric, Pair, Side, look, outcome
 from klip.studies.sequential import FIRST, LEVEL, looks
 
 Train = Callable[[Survey, Runner], list[Result]]
@@ -46,7 +46,7 @@ Stop = Literal["clear", "max_seeds", "budget"]
 
 
 @dataclass(frozen=True)
-class Question:
+class Inquiry:
     """Which shape is better than the first, on which tasks, and what counts as a difference."""
 
     shapes: tuple[str, ...]
@@ -77,7 +77,7 @@ class Question:
 class Answers:
     """What a comparison came to."""
 
-    question: Question
+    question: Inquiry
     pairs: tuple[Pair, ...]
     stopped: Stop
     """Every pair is clear, or seeds or time were used up."""
@@ -98,7 +98,7 @@ class Answers:
         }
 
 
-def unit(question: Question) -> str:
+def unit(question: Inquiry) -> str:
     """What differences over all tasks are measured in."""
     return "return" if len(question.tasks) == 1 else "normalised score"
 
@@ -164,7 +164,7 @@ def ask(
     max_seeds: int = 60,
     metric: Metric = "final",
     **fields: Any,
-) -> Question:
+) -> Inquiry:
     """A question that means something; an error in a line where it does not."""
     tasks = (task,) if isinstance(task, str) else tuple(task)
     if isinstance(shapes, (str, Region)) or len(shapes) < 2:
@@ -179,11 +179,11 @@ def ask(
         raise KlipError(f"margin={margin!r} must lie between 0 and 1, such as 0.05 for 5 %")
     most = looks(whole_number("max_seeds", max_seeds))[-1]
     first = {each: plan(each, shapes, 1, **fields) for each in tasks}  # checks each
-    return Question(tuple(c.shape for c in first[tasks[0]]), tasks, metric, margin, most, fields)
+    return Inquiry(tuple(c.shape for c in first[tasks[0]]), tasks, metric, margin, most, fields)
 
 
 def answer(
-    question: Question,
+    question: Inquiry,
     keeping: Keeping,
     where: Site,
     budget: float | None,
@@ -201,7 +201,7 @@ def answer(
         seen: hears of the pairs after every look
 
     """
-    pairs, known = question.pairs, dict[str, Outcome]()
+    pairs, known = question.pairs, dict[str, Ending]()
     pace = _Pace(budget)
     for seeds in looks(question.max_seeds):
         going = [pair.shape for pair in pairs if pair.answer == "open"]
@@ -234,7 +234,7 @@ def answer(
 
 
 def _looked(
-    question: Question, pair: Pair, jobs: Sequence[Config], known: Mapping[str, Outcome]
+    question: Inquiry, pair: Pair, jobs: Sequence[Config], known: Mapping[str, Ending]
 ) -> Pair:
     """The pair after one more look."""
 

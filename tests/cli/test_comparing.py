@@ -6,7 +6,7 @@ import pytest
 
 from klip.cli import main
 from klip.cli.comparing import bar, sentence
-from klip.studies.answering import Look, Looks, Pair
+from klip.studies.answering import Pair, Reading, Readings
 from klip.studies.compare import ask
 
 TINY = ("--steps", "64", "--envs", "2", "--rollout", "16", "--minibatch", "16", "--epochs", "1",
@@ -54,18 +54,21 @@ def test_mistakes_are_a_line_before_anything_starts(words, said, tmp_path, monke
 
 
 def pair(look):
-    looks = Looks({"final": look, "area": look}, {})
+    looks = Readings({"final": look, "area": look}, {})
     return Pair("spo(eps=0.2)", "clip(eps=0.2)", "final", 0.05, (looks,))
 
 
 @pytest.mark.parametrize(
     ("look", "said"),
     [
-        (Look(8, 5.0, 1.0, 9.0, 2.0, "better", 3.0), "spo is better than clip, after 8 seeds"),
-        (Look(8, 0.1, -1.0, 1.2, 2.0, "equivalent", 1.0), "equivalent to clip, within 5%, after 8"),
-        (Look(8, 1.0, -8.0, 9.0, 2.0, "open", 9.0), "more seeds would settle it"),
-        (Look(8, 1.0, None, None, 2.0, "open", 0.0), "every seed has the same difference"),
-        (Look(8, 0.0, -8.0, 8.0, 1e-9, "open", 9.0), "more seeds than 10,000"),
+        (Reading(8, 5.0, 1.0, 9.0, 2.0, "better", 3.0), "spo is better than clip, after 8 seeds"),
+        (
+            Reading(8, 0.1, -1.0, 1.2, 2.0, "equivalent", 1.0),
+            "equivalent to clip, within 5%",
+        ),
+        (Reading(8, 1.0, -8.0, 9.0, 2.0, "open", 9.0), "more seeds would settle it"),
+        (Reading(8, 1.0, None, None, 2.0, "open", 0.0), "every seed has the same difference"),
+        (Reading(8, 0.0, -8.0, 8.0, 1e-9, "open", 9.0), "more seeds than 10,000"),
     ],
 )
 def test_answers_are_sentences(look, said):
@@ -78,7 +81,7 @@ def test_without_a_look_it_says_so():
 
 
 def test_a_bar_keeps_the_scale_of_the_first_interval():
-    wide = Look(6, 0.0, -10.0, 10.0, 1.0, "open", 9.0)
-    narrow = Look(60, 0.0, -2.0, 2.0, 1.0, "open", 9.0)
+    wide = Reading(6, 0.0, -10.0, 10.0, 1.0, "open", 9.0)
+    narrow = Reading(60, 0.0, -2.0, 2.0, 1.0, "open", 9.0)
     assert bar([wide]).count("━") > 4 * bar([wide, narrow]).count("━")
-    assert len(bar([Look(6, 50.0, None, None, 1.0, "open", 0.0)])) == 41
+    assert len(bar([Reading(6, 50.0, None, None, 1.0, "open", 0.0)])) == 41

@@ -42,7 +42,7 @@ def test_killed_and_asked_again(tmp_path):
         time.sleep(0.1)
     assert first.poll() is None, "it ended before it could be killed"
     os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    first.communicate()
     before = done(out)
     assert before
     again = compare(out)

@@ -58,7 +58,7 @@ def test_the_plan_that_asks_whether_theory_predicts_training():
 
 def test_every_shipped_plan_can_be_read():
     assert set(shipped_plans()) == {
-        "guarantees", "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip",
+        "guarantees", "league", "paper", "paper-sweeps", "scalar-tuned", "scratchpad", "soft-clip",
         "stale-lag", "stale-replay",
     }  # fmt: skip
     for name in shipped_plans():

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from klip.errors import KlipError
 from klip.runs import read_run
-from klip.studies.answering import Looks, Outcome, Pair, look, outcome
+from klip.studies.answering import Ending, Pair, Readings, look, outcome
 from tests.studies.folders import config, make_run, small
 
 
 def side(values, first=0.0, name="x"):
     """A shape's runs on a task, by their final returns; None is a run that diverged."""
-    return [Outcome(v, v and v / 2, first, f"{name}{i}") for i, v in enumerate(values)]
+    return [Ending(v, v and v / 2, first, f"{name}{i}") for i, v in enumerate(values)]
 
 
 def drawn(seed, n=20, level=100.0, spread=5.0):
@@ -111,4 +111,4 @@ def test_a_pair_says_how_many_seeds_are_missing():
     assert {"answer", "difference", "low", "high", "seeds", "margin"} <= pair.fields.keys()
     assert pair.fields["tasks"]["a"]["final"]["low"] == pair.fields["low"]
     assert Pair("y", "x", "final", 0.05).fields["answer"] == "open"
-    assert Looks({}, {}).pooled == {}
+    assert Readings({}, {}).pooled == {}

@@ -1,0 +1,121 @@
+"""`klip league`: where every shape stands, and where yours would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.table import Table
+
+from klip.cli.common import Json, address, console, escape, print_json
+from klip.cli.experiments import follow_plan
+from klip.engine.advance import CHECKPOINT_EVERY, Keeping
+
+if TYPE_CHECKING:
+    from klip.engine.plan import Plan
+    from klip.studies.standings import Standing
+
+SMOKE = "this was a smoke test: one cell and three seeds rank nobody"
+
+
+def league(
+    shape: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SHAPE]")] = None,
+    knob: tuple[str, ...] = (),
+    quick: bool = False,
+    runs: Path | None = None,
+    out: Path = Path("runs"),
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("league.html"),
+    as_json: Json = False,
+    workers: int | None = None,
+    ray: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[ADDRESS]")] = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    accept_changes: bool = False,
+    start_over: bool = False,
+) -> None:
+    """Show where every shape stands in the league; with a shape of yours, train it and place it.
+
+    The newcomer's radius is tuned and frozen, then it is tested, under the protocol of the others,
+    who are not trained again. The same command again goes on where it stopped.
+
+    Args:
+        shape: the newcomer, such as my.py:Mine
+        knob: parameters that set its radius, unless its class says so
+        quick: a league of five shapes in one cell instead, trained here: a smoke test
+        runs: a file of standings, or the folder of a league's runs; by default the shipped ones
+        out: folder for the runs
+        output: the page; it needs nothing beside it, and no network
+        as_json: print one JSON object
+        workers: number of processes here; one per core unless given
+        ray: train on the Ray cluster at this address, or on the one this machine belongs to
+        checkpoint_every: seconds between checkpoints
+        accept_changes: go on although versions or processor changed; the run records it
+        start_over: begin again the runs whose checkpoints are all damaged
+
+    """
+    from klip.pages.league import check_path, write
+    from klip.studies.playing import play_league
+    from klip.studies.standings import WHICH, records, table
+
+    check_path(output)
+    keeping, cluster = Keeping(out, checkpoint_every, accept_changes, start_over), address(ray)
+    screen = console(stderr=as_json)
+
+    def play(plan: Plan) -> None:
+        screen.print(f"{plan.name}: {escape(plan.about)}")
+        follow_plan(plan, keeping, workers, cluster, screen=screen)
+
+    standings = play_league(keeping, play, shape, knob, quick, runs)
+    tables = {which: table(standings, which) for which in WHICH}
+    write(standings, output)
+    if as_json:
+        return print_json({which: records(rows) for which, rows in tables.items()})
+    for which, rows in tables.items():
+        screen.print(as_table(which, rows))
+    if quick:
+        screen.print(SMOKE)
+    screen.print(f"wrote {escape(str(output))}")
+
+
+def as_table(which: str, rows: Sequence[Standing]) -> Table:
+    """One of the two tables, the highest score first."""
+    heads = {"published": "as published", "tuned": "tuned: one radius for all cells"}
+    table = Table(title=heads[which], title_justify="left", box=None)
+    stress = list(rows[0].stress)
+    columns = ("shape", "IQM", "95 %", "rank", *stress, "over clip", "diverged", "kill", "KL")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "shape" else "right", no_wrap=True)
+    for row in rows:
+        low, high = row.ranks
+        name = f"[bold]{escape(row.label)}[/]" if row.newcomer else escape(row.label)
+        played = "" if row.factor == 1 else f" x {row.factor:g}"
+        table.add_row(
+            name + played, f"{row.iqm.estimate:.3f}", _interval(row),
+            str(low) if low == high else f"{low} to {high}",
+            *(f"{row.stress[each].estimate:.3f}" for each in stress), _over_clip(row),
+            str(row.diverged), _share(row.kill), "-" if row.kl is None else f"{row.kl:.4f}",
+        )  # fmt: skip
+    return table
+
+
+def _interval(row: Standing) -> str:
+    if row.iqm.low is None or row.iqm.high is None:
+        return "-"
+    return f"{row.iqm.low:.3f} to {row.iqm.high:.3f}"
+
+
+def _over_clip(row: Standing) -> str:
+    """The probability of improvement over PPO-Clip, marked where it is shown."""
+    from klip.studies.comparing import CLAIM
+
+    if row.same:
+        return "the same" if row.better is not None else "-"
+    if row.better is None:
+        return "-"
+    shown = row.better.p_holm is not None and row.better.p_holm <= CLAIM
+    return f"{row.better.estimate:.2f}{'*' if shown else ' '}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

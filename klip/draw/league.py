@@ -1,0 +1,181 @@
+"""The pictures of a league: scores, ranks, radii, stress, and what properties go along with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from klip.draw.palette import Look, looks
+from klip.draw.panel import Axis, Guide, Line, Mark, Panel, Picture, Whisker
+from klip.errors import KlipError
+from klip.shapes.names import brief, shape_of
+from klip.studies.predicting import Prediction
+from klip.studies.standings import Standing, Standings, Which, sensitivity
+from klip.theory.profile import Profile, profile
+
+TITLES: Final = {"published": "As published", "tuned": "Tuned: one radius for all cells"}
+SCORE: Final = "IQM of normalised scores"
+Tables = Mapping[Which, Sequence[Standing]]
+
+PROPERTIES: Final[Mapping[str, Callable[[Profile], bool]]] = {
+    "anchored: m = A at w = 1": lambda p: p.anchor.outcome == "exact",
+    "m is bounded": lambda p: p.bounded_positive and p.bounded_negative,
+    "m has no jump": lambda p: p.max_jump < 1e-9,
+    "m never turns against A": lambda p: p.sign != "reverses",
+    "m vanishes somewhere": lambda p: p.sign != "keeps",
+    "beta never pushes outwards": lambda p: p.restoring,
+    "the pass side is left alone": lambda p: p.pass_fidelity,
+    "m vanishes far out": lambda p: p.redescending_above and p.redescending_below,
+}
+"""What a league's scores are set against. A proven guarantee is one more line here."""
+
+
+@functools.cache
+def has(spelling: str) -> Mapping[str, bool]:
+    """Which properties a shape has; nothing of somebody's code, which is not executed."""
+    region = shape_of(spelling)
+    if region is None:
+        return {}
+    try:
+        measured = profile(region.initial)
+    except (KlipError, ArithmeticError, ValueError):
+        return {}
+    return {name: bool(test(measured)) for name, test in PROPERTIES.items()}
+
+
+def names(rows: Sequence[Standing]) -> dict[str, str]:
+    """Labels by entrant, with the factor of a radius that was tuned and a mark for newcomers."""
+    return {
+        row.entrant: row.label
+        + ("" if row.factor == 1 else f" × {row.factor:g}")
+        + (" (new)" if row.newcomer else "")
+        for row in rows
+    }
+
+
+def league_looks(standings: Standings) -> Mapping[str, Look]:
+    """A look for each entrant."""
+    labels = {entrant: brief(entrant) for entrant in standings.entrants}
+    own = looks(labels.values())
+    return {entrant: own[label] for entrant, label in labels.items()}
+
+
+def scores(standings: Standings, tables: Tables) -> Picture:
+    """The league table as intervals: both tables, the highest first, with a line at PPO-Clip's."""
+    own, panels = league_looks(standings), []
+    for which, rows in tables.items():
+        clip = next(row for row in rows if row.entrant == standings.rules.shapes[0])
+        marks: list[Mark] = [Guide(clip.iqm.estimate, "PPO-Clip", "x")]
+        label = names(rows)
+        for place, row in enumerate(rows):
+            e, about = row.iqm, f"{e_runs(row)}, rank {_ranks(row)}"
+            marks.append(
+                Whisker(label[row.entrant], place, e.estimate, e.low, e.high, own[row.entrant],
+                        about)
+            )  # fmt: skip
+        axis = _down([label[row.entrant] for row in rows])
+        panels.append(Panel(TITLES[which], Axis(SCORE), axis, tuple(marks)))
+    return Picture("league", tuple(panels), 2, (4.2, 1.0 + 0.2 * len(panels[0].y.ticks)))
+
+
+def ranks(standings: Standings, tables: Tables) -> Picture:
+    """Between which ranks each shape lies."""
+    own, panels = league_looks(standings), []
+    for which, rows in tables.items():
+        label = names(rows)
+        marks = tuple(
+            Whisker(label[row.entrant], place, place + 1, row.ranks[0], row.ranks[1],
+                    own[row.entrant])
+            for place, row in enumerate(rows)
+        )  # fmt: skip
+        axis = _down([label[row.entrant] for row in rows])
+        panels.append(Panel(TITLES[which], Axis("rank, 95 % of resamples"), axis, marks))
+    return Picture("ranks", tuple(panels), 2, (4.2, 1.0 + 0.2 * len(panels[0].y.ticks)))
+
+
+def radii(standings: Standings) -> Picture:
+    """Tuning scores against the radius, and what one radius for all cells costs."""
+    own = league_looks(standings)
+    marks: list[Mark] = []
+    for entrant, choice in standings.frozen.items():
+        if len(choice.scores) > 1:
+            pairs = sorted((float(factor), score) for factor, score in choice.scores.items())
+            x, y = np.array(pairs).T
+            marks.append(Line(brief(entrant), own[entrant], x, y))
+    ticks = tuple((factor, f"× {factor:g}") for factor in standings.rules.factors)
+    tuning = Panel(
+        "Score against radius", Axis("factor of the published radius", ticks, log=True),
+        Axis("mean normalised score, tuning"), tuple(marks),
+    )  # fmt: skip
+    costs = sorted(((sensitivity(c), name) for name, c in standings.frozen.items()), reverse=True)
+    bars = tuple(
+        Whisker(brief(name), place, cost, 0.0, cost, own[name])
+        for place, (cost, name) in enumerate(costs)
+    )
+    axis = _down([brief(name) for _, name in costs])
+    cost = Panel("What one radius for all cells costs", Axis("normalised score"), axis, bars)
+    return Picture("radii", (tuning, cost), 2, (4.2, 1.0 + 0.2 * len(costs)))
+
+
+def under_stress(standings: Standings, tables: Tables) -> Picture | None:
+    """The score under the hardest stress against that under the mildest."""
+    if len(standings.rules.stress) < 2:
+        return None
+    own, panels = league_looks(standings), []
+    mild, hard = standings.rules.stress[0].name, standings.rules.stress[-1].name
+    for which, rows in tables.items():
+        label = names(rows)
+        ends = [row.stress[name].estimate for row in rows for name in (mild, hard)]
+        edge = np.array([min(ends), max(ends)])
+        marks: list[Mark] = [Line("", looks(["equal"])["equal"], edge, edge, published=True)]
+        for row in rows:
+            x, y = row.stress[mild], row.stress[hard]
+            about = f"{mild}: {x.estimate:.2f}"
+            marks.append(
+                Whisker(label[row.entrant], x.estimate, y.estimate, y.low, y.high,
+                        own[row.entrant], about, upright=True)
+            )  # fmt: skip
+        panels.append(Panel(TITLES[which], Axis(f"{SCORE}, {mild}"), Axis(f"{hard}"), tuple(marks)))
+    return Picture("stress", tuple(panels), 2, (4.2, 3.6))
+
+
+def properties(
+    standings: Standings, rows: Sequence[Standing], found: Sequence[Prediction]
+) -> Picture:
+    """Scores of the shapes that have a property, and of those that do not, side by side."""
+    own, panels = league_looks(standings), []
+    by_name = {row.entrant: row for row in rows}
+    for each in found:
+        marks: list[Mark] = []
+        for base, members in ((0.0, each.have), (1.0, each.lack)):
+            order = sorted(members, key=lambda name: (by_name[name].iqm.estimate, name))
+            spread = np.linspace(-0.32, 0.32, len(order)) if len(order) > 1 else [0.0] * len(order)
+            for name, aside in zip(order, spread, strict=True):
+                row = by_name[name]
+                marks.append(
+                    Whisker(row.label, base + float(aside), row.iqm.estimate, None, None, own[name])
+                )
+        ticks = ((0.0, f"yes ({len(each.have)})"), (1.0, f"no ({len(each.lack)})"))
+        note = "All alike: it cannot tell."
+        if each.difference is not None and each.p_holm is not None:
+            note = f"{each.difference:+.2f} for those that have it; p {each.p_holm:.2f}, corrected."
+        panels.append(Panel(each.name, Axis(SCORE), Axis(ticks=ticks, down=True), tuple(marks),
+                            note=note))  # fmt: skip
+    return Picture("properties", tuple(panels), 3, (3.4, 2.2))
+
+
+def e_runs(row: Standing) -> str:
+    """How many runs a score rests on."""
+    return f"{len(row.scores.grid)} × {row.scores.n} runs"
+
+
+def _ranks(row: Standing) -> str:
+    low, high = row.ranks
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _down(labels: Sequence[str]) -> Axis:
+    return Axis(ticks=tuple((float(i), label) for i, label in enumerate(labels)), down=True)

@@ -1,0 +1,140 @@
+"""The league's page: one HTML file, made of the report's parts, from the standings alone.
+
+Pictures come before tables: the first is the league table as intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from klip.draw import league as draw
+from klip.draw.panel import Picture
+from klip.errors import KlipError
+from klip.pages.cards import card
+from klip.pages.template import page
+from klip.pages.words import marks
+from klip.runs.files import own_folder, write_whole
+from klip.studies.comparing import CLAIM
+from klip.studies.predicting import predictions
+from klip.studies.standings import WHICH, Standing, Standings, Which, sensitivity, table
+
+FAILING = 0.25
+"""A shape is said to fail in a cell where its mean score is below this; PPO-Clip's is 1."""
+
+
+def write(standings: Standings, path: Path) -> Path:
+    """Write the page; return its path."""
+    check_path(path)
+    own_folder(path.parent)
+    write_whole(path, render(standings).encode())
+    return path
+
+
+def check_path(path: Path) -> None:
+    """Raise unless the path is a page's."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise KlipError(f"-o {path} must end in .html")
+
+
+def render(standings: Standings) -> str:
+    """The page's HTML; the same standings give the same bytes."""
+    tables = {which: table(standings, which) for which in WHICH}
+    tuned = tables["tuned"]
+    has = {row.entrant: draw.has(row.spelling) for row in tuned}
+    found = predictions(
+        {row.entrant: row.iqm.estimate for row in tuned},
+        {name: {e: of[name] for e, of in has.items() if name in of} for name in draw.PROPERTIES},
+    )
+    drawn = [
+        draw.scores(standings, tables),
+        draw.ranks(standings, tables),
+        draw.radii(standings),
+        draw.under_stress(standings, tables),
+        draw.properties(standings, tuned, found),
+    ]
+    pictures = {picture.stem: picture for picture in drawn if picture is not None}
+    context: dict[str, Any] = {
+        "rules": standings.rules,
+        "cells": standings.rules.cells,
+        "scales": standings.scales["testing"],
+        "run_count": len(standings.entries),
+        "says": {which: says(rows) for which, rows in tables.items()},
+        "tables": [_table(which, rows) for which, rows in tables.items()],
+        "looks": draw.league_looks(standings),
+        "picture": pictures.get,
+        "cards": [_card(standings, tables, row) for row in tuned],
+        "smoke": len(standings.rules.cells) == 1,
+        "newcomers": standings.newcomers,
+    }
+    placed: list[Picture] = list(pictures.values())
+    return page("league.html", placed, context, None)
+
+
+def says(rows: Sequence[Standing]) -> list[str]:
+    """Who stands above or below PPO-Clip, and how sure that is, in sentences."""
+    label = draw.names(rows)
+    others = [row for row in rows if row.better is not None and not row.same]
+    shown = [row for row in others if row.better and (row.better.p_holm or 1.0) <= CLAIM]
+    above = [label[r.entrant] for r in shown if r.better and r.better.estimate > 0.5]
+    below = [label[r.entrant] for r in shown if r.better and r.better.estimate < 0.5]
+    lines = []
+    if above:
+        lines.append(f"Shown to be better than PPO-Clip: {', '.join(above)}.")
+    if below:
+        lines.append(f"Shown to be worse: {', '.join(below)}.")
+    if others and not shown:
+        lines.append("No shape is shown to be better or worse than PPO-Clip.")
+    if others and len(shown) < len(others):
+        lines.append(f"{len(others) - len(shown)} of {len(others)} are not told apart from it.")
+    first = [label[row.entrant] for row in rows if row.ranks[0] == 1]
+    lines.append(f"The first place may be that of {', '.join(first)}.")
+    if same := [label[row.entrant] for row in rows if row.same and row.better is not None]:
+        lines.append(f"The same runs as PPO-Clip’s: {', '.join(same)}.")
+    for row in rows:
+        if row.newcomer:
+            lines.append(f"{row.label} ranks between {row.ranks[0]} and {row.ranks[1]}.")
+    return lines
+
+
+def _table(which: Which, rows: Sequence[Standing]) -> dict[str, Any]:
+    label = draw.names(rows)
+    lines = [
+        {"row": row, "label": label[row.entrant], "mark": mark, "says": _reading(row)}
+        for row, mark in zip(rows, marks([row.iqm for row in rows]), strict=True)
+    ]
+    return {"title": draw.TITLES[which], "lines": lines, "stress": list(rows[0].stress)}
+
+
+def _reading(row: Standing) -> str:
+    if row.better is None:
+        return "the reference"
+    if row.same:
+        return "the same runs"
+    if row.better.p_holm is None or row.better.p_holm > CLAIM:
+        return "open"
+    return "better" if row.better.estimate > 0.5 else "worse"
+
+
+def _card(
+    standings: Standings, tables: Mapping[Which, Sequence[Standing]], row: Standing
+) -> dict[str, Any]:
+    """A shape's picture and properties, and how it fared."""
+    published = next(r for r in tables["published"] if r.entrant == row.entrant)
+    choice = standings.frozen[row.entrant]
+    failed = [
+        f"{which}: {cell} ({score:.2f})"
+        for which, of in (("as published", published), ("tuned", row))
+        for cell, score in of.cells.items()
+        if score < FAILING
+    ]
+    return {
+        "card": card(row.spelling),
+        "published": published,
+        "tuned": row,
+        "factor": row.factor,
+        "trials": sorted(choice.scores.items(), key=lambda pair: float(pair[0])),
+        "sensitivity": sensitivity(choice),
+        "failed": failed,
+    }

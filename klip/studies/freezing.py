@@ -1,0 +1,198 @@
+"""Freezing: the best radius of each shape, written once and never again.
+
+    score of a setting = mean over cells, mean over seeds, of (x - zero) / (one - zero)
+    zero: the mean return with which runs begin in the cell; one: PPO-Clip's mean final return there
+
+`frozen.json` holds the choices with all scores that they rest on, and a checksum. Once it is there
+the testing stage reads it, and nothing writes it again: who has seen a test may not tune.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from klip.engine.advance import Keeping
+from klip.errors import KlipError
+from klip.runs import read_run
+from klip.runs.files import own_folder, write_whole
+from klip.studies.answering import Ending, outcome
+from klip.studies.league import Rules, Trial
+
+FILE: Final = "frozen.json"
+FORMAT: Final = "klip league frozen 1"
+Scales = Mapping[str, tuple[float, float]]
+"""Zero and one of each cell."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The frozen radius of a shape, and the scores of all that were tried."""
+
+    factor: float
+    spelling: str
+    scores: Mapping[str, float]
+    """By factor, over all cells."""
+    cells: Mapping[str, Mapping[str, float]]
+    """By factor and cell."""
+
+
+Frozen = Mapping[str, Choice]
+"""By entrant."""
+
+
+def freeze(rules: Rules, out: Path, scales: Scales | None = None) -> Frozen:
+    """The frozen choices: read if they are there, else made from the tuning runs and written.
+
+    Args:
+        rules: of the league
+        out: folder of the runs
+        scales: zero and one of each cell, if others have set them; else those of these runs
+
+    """
+    known = read_frozen(out, rules)
+    if known is not None:
+        return known
+    _refuse_after_a_test(rules, out)
+    trials = rules.trials("tuning")
+    outcomes = {t.job.id: outcome(read_run(Keeping(out).path(t.job))) for t in trials}
+    scales = scales or scales_of(trials, outcomes, rules.shapes[0])
+    chosen = {shape: _choice(rules, shape, trials, outcomes, scales) for shape in rules.shapes}
+    text = json.dumps(
+        {
+            "rules": rules.fields,
+            "scales": {cell: list(pair) for cell, pair in scales.items()},
+            "runs": {t.job.id: outcomes[t.job.id].final for t in trials},
+            "chosen": {shape: asdict(choice) for shape, choice in chosen.items()},
+        },
+        sort_keys=True,
+        indent=1,
+    )
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    own_folder(out)
+    write_whole(
+        out / _name(rules),
+        (json.dumps({"format": FORMAT, "sha256": seal, "frozen": json.loads(text)}, indent=1,
+                    sort_keys=True) + "\n").encode(),
+    )  # fmt: skip
+    frozen = read_frozen(out, rules)
+    assert frozen is not None
+    return frozen
+
+
+def read_frozen(out: Path, rules: Rules) -> Frozen | None:
+    """What was frozen in a folder; None where nothing was.
+
+    What was frozen for other rules, or edited since, is an error.
+    """
+    path = out / _name(rules)
+    if not path.is_file():
+        return None
+    try:
+        whole = json.loads(path.read_bytes())
+        data = whole["frozen"]
+        text = json.dumps(data, sort_keys=True, indent=1)
+        if (
+            whole["format"] != FORMAT
+            or hashlib.sha256(text.encode()).hexdigest() != whole["sha256"]
+        ):
+            raise ValueError("it is not what its checksum says")
+        if data["rules"] != json.loads(json.dumps(rules.fields)):
+            raise KlipError(
+                f"{path} is frozen for other rules (tasks, shapes, seeds or steps): "
+                "choose another folder with --out"
+            )
+        return {shape: Choice(**choice) for shape, choice in data["chosen"].items()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise KlipError(
+            f"{path} is damaged or was edited ({error}): bring it back as it was frozen, or "
+            "begin a league in another folder"
+        ) from None
+
+
+def factors_to_test(frozen: Frozen) -> dict[str, tuple[float, ...]]:
+    """The factors with which each shape is tested: as published, and tuned."""
+    return {shape: tuple(dict.fromkeys((1.0, c.factor))) for shape, c in frozen.items()}
+
+
+def scales_of(trials: Sequence[Trial], outcomes: Mapping[str, Ending], clip: str) -> Scales:
+    """Zero and one of each cell, from these runs."""
+    firsts, finals = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    for trial in trials:
+        run = outcomes[trial.job.id]
+        if not np.isnan(run.first):
+            firsts[trial.cell].append(run.first)
+        if trial.entrant == clip and trial.factor == 1 and run.final is not None:
+            finals[trial.cell].append(run.final)
+    cells = dict.fromkeys(trial.cell for trial in trials)
+    return {cell: scale(cell, firsts[cell], finals[cell]) for cell in cells}
+
+
+def scale(cell: str, firsts: Sequence[float], finals: Sequence[float]) -> tuple[float, float]:
+    """Zero and one of a cell: means of first returns, and of PPO-Clip's final returns."""
+    if not finals or not firsts or not np.mean(finals) > np.mean(firsts):
+        raise KlipError(
+            f"PPO-Clip has learned nothing in {cell}, so scores there have no scale: give more "
+            "steps, or leave the cell out"
+        )
+    return float(np.mean(firsts)), float(np.mean(finals))
+
+
+def normalised(finals: Sequence[float | None], scale: tuple[float, float]) -> list[float]:
+    """Scores on the scale of their cell; a run that diverged has 0, or the lowest if that is less.
+
+    >>> normalised([10.0, None, 20.0], (10.0, 30.0))
+    [0.0, 0.0, 0.5]
+    """
+    zero, one = scale
+    known = [(x - zero) / (one - zero) for x in finals if x is not None]
+    lowest = min([0.0, *known])
+    return [lowest if x is None else (x - zero) / (one - zero) for x in finals]
+
+
+def _choice(
+    rules: Rules,
+    entrant: str,
+    trials: Sequence[Trial],
+    outcomes: Mapping[str, Ending],
+    scales: Scales,
+) -> Choice:
+    cells: dict[str, dict[str, float]] = {}
+    for factor in rules.factors_of(entrant):
+        own: dict[str, list[float | None]] = defaultdict(list)
+        for trial in trials:
+            if (trial.entrant, trial.factor) == (entrant, factor):
+                own[trial.cell].append(outcomes[trial.job.id].final)
+        cells[f"{factor:g}"] = {
+            cell: float(np.mean(normalised(finals, scales[cell]))) for cell, finals in own.items()
+        }
+    scores = {factor: float(np.mean(list(of.values()))) for factor, of in cells.items()}
+    # of equal scores, the one nearest to what was published
+    best = max(scores, key=lambda factor: (scores[factor], -abs(np.log(float(factor)))))
+    return Choice(float(best), rules.scaled(entrant, float(best)), scores, cells)
+
+
+def _refuse_after_a_test(rules: Rules, out: Path) -> None:
+    """Raise where tests have been run and the choices that they rest on are gone."""
+    keeping = Keeping(out)
+    for trial in rules.trials("testing"):
+        if trial.factor != 1 and keeping.path(trial.job).is_dir():
+            raise KlipError(
+                f"{out} has tests of tuned shapes, such as {keeping.path(trial.job)}, and no "
+                f"{_name(rules)}: bring that back; nothing is tuned again after a look at tests"
+            )
+
+
+def _name(rules: Rules) -> str:
+    """A newcomer's choice has a file of its own."""
+    if len(rules.shapes) > 1:
+        return FILE
+    digest = hashlib.sha256(json.dumps(rules.fields, sort_keys=True).encode()).hexdigest()
+    return f"frozen-{digest[:8]}.json"

@@ -1,0 +1,64 @@
+"""The pictures of a league, each described once."""
+
+import pytest
+
+from klip.draw import league as draw
+from klip.draw.as_matplotlib import drawn
+from klip.draw.panel import Whisker
+from klip.studies.predicting import predictions
+from klip.studies.standings import WHICH, read_standings, table
+from tests.studies import leagues
+
+
+@pytest.fixture(scope="module")
+def standings(tmp_path_factory):
+    out = tmp_path_factory.mktemp("league")
+    leagues.play(leagues.small(), out)
+    return read_standings(out)
+
+
+@pytest.fixture(scope="module")
+def tables(standings):
+    return {which: table(standings, which) for which in WHICH}
+
+
+def test_both_tables_are_intervals_the_highest_first(standings, tables):
+    picture = draw.scores(standings, tables)
+    assert [panel.title for panel in picture.panels] == [*draw.TITLES.values()]
+    for panel in picture.panels:
+        values = [mark.estimate for mark in panel.marks if isinstance(mark, Whisker)]
+        assert values == sorted(values, reverse=True)
+    assert picture.panels[1].y.ticks[0][1] == "spo × 2"
+
+
+def test_a_rank_lies_within_its_interval(standings, tables):
+    for panel in draw.ranks(standings, tables).panels:
+        for mark in panel.marks:
+            assert 1 <= mark.low <= mark.high <= len(panel.marks)
+
+
+def test_shapes_without_a_radius_have_no_line(standings):
+    tuning, cost = draw.radii(standings).panels
+    assert {line.label for line in tuning.legend} == {"clip", "per-sample", "spo"}
+    assert len(cost.marks) == 4
+    assert all(mark.estimate >= 0 for mark in cost.marks)
+
+
+def test_stress_needs_two(standings, tables):
+    assert len(draw.under_stress(standings, tables).panels) == 2
+
+
+def test_properties_divide_the_shapes(standings, tables):
+    rows = tables["tuned"]
+    has = {row.entrant: draw.has(row.spelling) for row in rows}
+    assert has["is"]["m is bounded"] is False
+    assert has["clip(eps=0.2)"]["m has no jump"] is False
+    assert draw.has("my.py:Mine") == {}
+    found = predictions(
+        {row.entrant: row.iqm.estimate for row in rows},
+        {name: {e: of[name] for e, of in has.items()} for name in draw.PROPERTIES},
+    )
+    picture = draw.properties(standings, rows, found)
+    assert len(picture.panels) == len(draw.PROPERTIES)
+    assert all(len(panel.marks) == 4 for panel in picture.panels)
+    assert drawn(picture).axes

@@ -1,0 +1,61 @@
+"""The league's page: from the standings alone, to the same bytes, with newcomers in their place."""
+
+import dataclasses
+
+import pytest
+
+from klip.errors import KlipError
+from klip.pages.league import render, says, write
+from klip.studies.league import course
+from klip.studies.standings import name_of, read_standings, table
+from tests.studies import leagues
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    out = tmp_path_factory.mktemp("league")
+    leagues.play(leagues.small(), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def standings(out):
+    return read_standings(out)
+
+
+def test_the_page_is_rebuilt_to_the_same_bytes_from_any_order(standings, tmp_path):
+    page = write(standings, tmp_path / "league.html").read_text()
+    turned = dataclasses.replace(standings, entries=standings.entries[::-1])
+    assert render(turned) == page
+    assert page.index('id="scores"') < page.index('id="ranks"') < page.index('id="tables"')
+    for words in ("spo × 2", "the same runs", "failed in", "Does theory predict practice?"):
+        assert words in page
+    assert "http" not in page.partition("<script")[0].replace("http-equiv", "")
+
+
+def test_what_is_said_follows_from_the_table(standings):
+    lines = says(table(standings, "tuned"))
+    assert "Shown to be better than PPO-Clip: spo × 2." in lines
+    assert "The first place may be that of spo × 2." in lines
+    assert "The same runs as PPO-Clip’s: per-sample." in lines
+
+
+def test_a_newcomer_is_named_and_cannot_open_a_tag(out, standings):
+    alone = standings.rules.with_newcomer("ramp(eps=0.3)")
+    leagues.play(course("new", "", alone, standings.scales["tuning"]), out)
+    page = render(standings.joined(read_standings(out / name_of(alone))))
+    assert "ramp(eps=0.3) ranks between" in page
+    assert "(new)" in page
+
+
+def test_a_smoke_test_says_that_it_is_one(tmp_path):
+    stress = leagues.PLAN["stress"][:1]
+    leagues.play(leagues.small(tasks=["CartPole-v1"], stress=stress), tmp_path)
+    page = render(read_standings(tmp_path))
+    assert "A smoke test: one cell" in page
+    assert 'id="stress"' not in page
+
+
+def test_a_page_ends_in_html(standings, tmp_path):
+    with pytest.raises(KlipError, match=r"must end in \.html"):
+        write(standings, tmp_path / "league.svg")
