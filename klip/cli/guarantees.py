@@ -17,7 +17,7 @@ COLOURS = {"holds": "green", "refuted": "bold red", "measured": "yellow"}
 
 
 def guarantee(
-    names: ShapeNames,
+    names: ShapeNames = (),
     output: Output = None,
     seed: Whole = 0,
     keep: Annotated[

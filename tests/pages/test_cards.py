@@ -11,7 +11,7 @@ def test_a_card_has_formula_picture_and_profile():
     clip = card("clip(eps=0.2)")
     assert clip.label == "clip"
     assert "<svg" in clip.picture
-    assert clip.properties
+    assert clip.properties[0][:2] == ("guarantees", "T1 yes, T2 yes, T3 no")
     assert clip.remark == ""
 
 
@@ -23,6 +23,7 @@ def test_somebodys_code_is_drawn_as_its_runs_kept_it():
     kept = replace(portrait(parse("ramp")), spelling="my.py:Mine(a=1)", formula="<b>mine</b>")
     mine = card("my.py:Mine(a=1)", kept)
     assert mine.picture == card(str(parse("ramp"))).picture
+    assert "klip guarantee says them" in mine.remark
     assert (mine.formula, mine.label) == ("<b>mine</b>", "my.py:Mine(a=1)")
     assert dict((name, value) for name, value, _ in mine.properties)["sign"] == "zero"
     assert card("clip(eps=0.2)", kept) == card("clip(eps=0.2)")  # known by name: not believed
