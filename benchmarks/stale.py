@@ -2,8 +2,8 @@
 
     python benchmarks/stale.py [--turns 15]
 
-Time: cohorts take turns on one core, an iteration each, so that a busy machine slows all of them
-alike; of each cohort the median counts. A lag is held to the same runs without one. A replay is
+Time: cohorts take turns on one core, an iteration each, and the processor's time counts, of each
+cohort the median. A lag is held to the same runs without one. A replay is
 held to fresh runs with as many gradient steps: with equal ones to the same runs, with growing ones
 to runs with as many times more epochs. Memory: a process of its own trains 20 Humanoid runs with a
 replay of 4 until the replay is full, checkpoints included, and says the most that it held. Writes
@@ -49,7 +49,7 @@ def pairs(lag: int, replay: int) -> dict[str, tuple[dict[str, Any], dict[str, An
 
 
 def times(task: str, given: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Seconds of an iteration, in turns, once all is compiled and the replay is full."""
+    """Processor seconds of an iteration, in turns, once all is compiled and the replay is full."""
     found = pairs(given.lag, given.replay)
     every = {json.dumps(f): f for old, fresh, _ in found.values() for f in (old, fresh)}
     cohorts = {key: _cohort(task, fields, given) for key, fields in every.items()}
@@ -57,11 +57,11 @@ def times(task: str, given: argparse.Namespace) -> dict[str, dict[str, float]]:
     warm = max(given.replay, given.lag) + 1
     for turn in range(warm + given.turns):
         for key, cohort in cohorts.items():
-            began = time.perf_counter()
+            began = time.process_time()
             if None in cohort.iterate():
                 raise RuntimeError(f"a run of {task} {key} ended")
             if turn >= warm:
-                seconds[key].append(time.perf_counter() - began)
+                seconds[key].append(time.process_time() - began)
     middle = {key: statistics.median(values) for key, values in seconds.items()}
     rows = {}
     for name, (old, fresh, limit) in found.items():

@@ -84,6 +84,26 @@ def test_a_frozen_policy_is_as_if_every_sample_were_fresh():
         assert row[-1]["tv"] < 1e-7
 
 
+def test_shapes_of_old_samples_train():
+    """Each gets what it needs; and a controller of the step size is obeyed."""
+    fields = {**SMALL, "steps": 4 * 64, "epochs": 1, "hidden": (8,), "lag": 1, "replay": 2}
+    shapes = [
+        "tv-step-size(target=1e-9, factor=2)",
+        "p3o-ess",
+        "vaco * clip(eps=per-age)",
+        "m2po * is",
+    ]
+    _, rows, cohort = train(
+        [config("CartPole-v1", shape=s, anneal=False, **fields) for s in shapes]
+    )
+    assert [run.status for run in cohort.runs] == ["done"] * len(shapes), [
+        run.reason for run in cohort.runs
+    ]
+    assert [row["lr"] for row in rows[0]] == [3e-4 / 2**k for k in range(4)]
+    assert [row["lr"] for row in rows[1]] == [3e-4] * 4
+    assert all(row["tv"] > 0 for row in rows[0])
+
+
 @pytest.mark.parametrize("at", [1, 4])
 def test_old_samples_survive_in_a_state(at):
     """Cut in two anywhere and restored among others, a run ends in the same bytes."""
