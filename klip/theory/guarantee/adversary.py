@@ -39,7 +39,7 @@ from klip.theory.views import Floats
 
 CLAIM: Final = "adversary"
 FORMAT: Final = "klip guarantee 1"
-CHAINS, MUTATIONS, WARMUP = 64, 120, 60
+CHAINS, MUTATIONS, WARMUP = 64, 70, 60
 RATE, STEPS = 0.2, 25
 """The inner loop that the adversary plays against."""
 SIZES: Final = (0.1, 0.3, 1.0)
