@@ -13,7 +13,7 @@ from klip.draw.panel import Axis, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.errors import KlipError
 from klip.shapes.names import brief, shape_of
 from klip.studies.predicting import Prediction
-from klip.studies.standings import Standing, Standings, Which, sensitivity
+from klip.studies.standings import Standing, Standings, Which, places, sensitivity
 from klip.theory.profile import Profile, profile
 
 TITLES: Final = {"published": "As published", "tuned": "Tuned: one radius for all cells"}
@@ -85,11 +85,11 @@ def ranks(standings: Standings, tables: Tables) -> Picture:
     """Between which ranks each shape lies."""
     own, panels = league_looks(standings), []
     for which, rows in tables.items():
-        label = names(rows)
+        label, place = names(rows), places(rows)
         marks = tuple(
-            Whisker(label[row.entrant], place, place + 1, row.ranks[0], row.ranks[1],
+            Whisker(label[row.entrant], line, place[row.entrant], row.ranks[0], row.ranks[1],
                     own[row.entrant])
-            for place, row in enumerate(rows)
+            for line, row in enumerate(rows)
         )  # fmt: skip
         axis = _down([label[row.entrant] for row in rows])
         panels.append(Panel(TITLES[which], Axis("rank, 95 % of resamples"), axis, marks))

@@ -90,6 +90,7 @@ class Value:
         family      the group to which it belongs; subclasses inherit it
         reference   who published it
         requires    the context fields that it reads, besides those of its base class
+        knob        of a trust region: the parameters that set its radius, which a league tunes
     """
 
     name: ClassVar[str] = ""

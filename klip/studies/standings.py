@@ -323,14 +323,21 @@ def _average(column: Floats | None) -> float | None:
     return float(np.nanmean(column))
 
 
+def places(rows: Sequence[Standing]) -> dict[str, int]:
+    """1 + how many score higher, by entrant: equal scores share their place."""
+    scores = {row.entrant: row.iqm.estimate for row in rows}
+    return {name: 1 + sum(x > own for x in scores.values()) for name, own in scores.items()}
+
+
 def records(rows: Sequence[Standing]) -> list[dict[str, Any]]:
     """One flat record for each shape, for CSV and JSON."""
     made: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for place, row in enumerate(rows, 1):
+    place = places(rows)
+    for row in rows:
         better = row.better
         made[row.which].append({
-            "table": row.which, "place": place, "shape": row.entrant, "label": row.label,
-            "played": row.spelling, "factor": row.factor, "newcomer": row.newcomer,
+            "table": row.which, "place": place[row.entrant], "shape": row.entrant,
+            "label": row.label, "played": row.spelling, "factor": row.factor, "newcomer": row.newcomer,
             "iqm": row.iqm.estimate, "low": row.iqm.low, "high": row.iqm.high,
             "rank_low": row.ranks[0], "rank_high": row.ranks[1],
             "improvement": better.estimate if better else None,

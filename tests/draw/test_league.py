@@ -34,7 +34,7 @@ def test_both_tables_are_intervals_the_highest_first(standings, tables):
 def test_a_rank_lies_within_its_interval(standings, tables):
     for panel in draw.ranks(standings, tables).panels:
         for mark in panel.marks:
-            assert 1 <= mark.low <= mark.high <= len(panel.marks)
+            assert 1 <= mark.low <= mark.estimate <= mark.high <= len(panel.marks)
 
 
 def test_shapes_without_a_radius_have_no_line(standings):

@@ -10,6 +10,8 @@ from klip.studies.league import course
 from klip.studies.standings import name_of, read_standings, table
 from tests.studies import leagues
 
+pytest_plugins = ["tests.pages.browser"]
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
@@ -59,3 +61,10 @@ def test_a_smoke_test_says_that_it_is_one(tmp_path):
 def test_a_page_ends_in_html(standings, tmp_path):
     with pytest.raises(KlipError, match=r"must end in \.html"):
         write(standings, tmp_path / "league.svg")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_draws_it_without_a_network(standings, page, width):
+    page.open(render(standings), width=width, height=900)
+    page.wait("document.querySelectorAll('.chart .main-svg').length > 6")
+    assert (page.errors, page.external, page.overflow()) == ([], [], 0)
