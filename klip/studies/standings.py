@@ -337,7 +337,8 @@ def records(rows: Sequence[Standing]) -> list[dict[str, Any]]:
         better = row.better
         made[row.which].append({
             "table": row.which, "place": place[row.entrant], "shape": row.entrant,
-            "label": row.label, "played": row.spelling, "factor": row.factor, "newcomer": row.newcomer,
+            "label": row.label, "played": row.spelling, "factor": row.factor,
+            "newcomer": row.newcomer,
             "iqm": row.iqm.estimate, "low": row.iqm.low, "high": row.iqm.high,
             "rank_low": row.ranks[0], "rank_high": row.ranks[1],
             "improvement": better.estimate if better else None,
