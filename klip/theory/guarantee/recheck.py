@@ -67,8 +67,9 @@ def multiplier(
     typical = {
         "old_log_prob": np.broadcast_to(np.log(old), log_w.shape), "kl": kl, "entropy": 1.0,
         "position": 50.0, "length": 101.0, "age": 0.0, "mask": 1.0, "sequence": 0, "group": 0,
-        "behaviour_log_ratio": 0.0, "reference_log_ratio": log_w, "reward": full, "step": 0.0,
-        "progress": 0.0,
+        "behaviour_log_ratio": 0.0, "proximal_log_ratio": 0.0, "reference_log_ratio": log_w,
+        "reward": full, "step": 0.0, "progress": 0.0, "effective_size": 1.0, "deviation": 0.0,
+        "second_moment": 0.0,
     }  # fmt: skip
     given = {k: v for k, v in context.items() if k not in ("old_log_prob", "kl")}
     known = {name: (typical | given)[name] for name in shape.needs}
