@@ -345,7 +345,8 @@ def age_weights(spelled: str, replay: int) -> tuple[float, ...]:
                 f"age_weights={spelled!r} must be uniform, geppo, or as many numbers as "
                 f"replay={replay}, from the newest rollout on: the first above 0, none below"
             )
-    return tuple(w * replay / sum(given) for w in given)
+    total = sum(given)
+    return tuple(w * replay / total for w in given)
 
 
 def check_task(c: Config) -> None:

@@ -114,6 +114,7 @@ def test_a_run_that_diverges_is_exit_code_1(in_this_process, tmp_path, capsys):
         (["CartPole-v1", "--anneal", "--no-anneal"], "--anneal and --no-anneal were both given"),
         (["CartPole-v1", "--lag", "999"], "lag=999 is longer than the run of 195 iterations"),
         (["CartPole-v1", "--shape", "age-conditioned"], "there is none with lag=0 and replay=1"),
+        (["Humanoid-v4", "--replay", "90000", "--steps", "1e9"], "give a smaller replay"),
         (["CartPole-v1", "--processes", "2"], "steps all its copies in one call"),
         (["Pendulum-v1", "--task-args", "colour"], "write name=value"),
         (["nosuch.py:Env-v0"], "there is no file nosuch.py"),
