@@ -29,7 +29,6 @@ CONTEXTS: Final[Mapping[str, tuple[float, ...]]] = {
     "age": (0.0, 1.0, 4.0, 16.0),
     "position": (0.0, 50.0, 100.0),
     "behaviour_log_ratio": (-0.5, 0.0, 0.5),
-    "proximal_log_ratio": (-0.5, 0.0, 0.5),
     "effective_size": (0.3, 1.0),
     "deviation": (0.0, 0.5),
     "second_moment": (0.0, 0.1),
