@@ -17,6 +17,7 @@ NEEDS_MORE = {
     "sync": 'pip install "klip-rl[tensorboard]"',
     "video": 'pip install "klip-rl[video]"',
     "doctor": "pip install 'klip-rl[verl]'",
+    "league": "this version of Klip comes without standings",
 }
 """Commands that need what the core has not, and what their one line says."""
 
@@ -48,10 +49,13 @@ def commands():
         "shapes": [],
         "show": ["clip", "-o", "show.png"],
         "profile": ["clip"],
+        "guarantee": ["clip"],
         "probe": ["loss.py:ppo"],
         "verify": ["--samples", "8192"],
         "figures": ["-o", "figures"],
         "train": ["CartPole-v1", "--steps", "4096", "--out", "runs"],
+        "compare": "clip per-sample --task CartPole-v1 --steps 1024 --out compared".split(),
+        "league": [],
         "run": ["plan.toml", "--out", "planned"],
         "plans": [],
         "resume": ["runs"],

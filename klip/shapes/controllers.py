@@ -183,6 +183,7 @@ class TVStepSize(Controller):
     """
 
     name = "tv-step-size"
+    knob = ("target",)
     reference = "GePPO, Queeney et al. 2021, arXiv:2111.00072"
 
     shape: Shape = GePPO()

@@ -149,6 +149,7 @@ class P3OESS(Shape):
     family = "old samples"
     reference = "P3O, Fakoor et al. 2019, arXiv:1905.01756; FeynRL"
     requires = ("behaviour_log_ratio", "effective_size")
+    knob = ()
 
     def multiplier(self, s: Sample) -> Array:
         w_b = s.at(s.log_w + s.behaviour_log_ratio).w

@@ -25,6 +25,7 @@ METHODS = {("torch", "load"), ("yaml", "load"), ("yaml", "unsafe_load"), ("np", 
 IMPORTS = {"import_module", "exec_module", "spec_from_file_location", "module_from_spec"}
 MAY_IMPORT = {
     "engine/job.py": "a kind of job, each in a module that is written there",
+    "engine/plan.py": "a kind of plan in stages, likewise",
     "__init__.py": "Klip's own names, each from a module that is written there",
     "runs/sinks.py": "a sink, by one of the names that are written there",
     "shapes/code.py": "a user's own shape, which they name on the command line",

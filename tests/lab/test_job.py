@@ -105,7 +105,7 @@ def test_a_mistake_in_a_plan_is_named(tmp_path, old, new, said):
 
 
 def test_a_plan_that_is_not_there_or_not_toml(tmp_path):
-    with pytest.raises(KlipError, match="no plan 'nothing': give one of paper"):
+    with pytest.raises(KlipError, match="no plan 'nothing': give one of guarantees, league, paper"):
         read_plan("nothing")
     (tmp_path / "x.toml").write_text("= 1")
     with pytest.raises(KlipError, match="is not TOML"):
