@@ -58,4 +58,4 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	touch $@
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-trl .venv-verl .venv-wheel quickstart .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-trl .venv-verl .venv-wheel .cache quickstart .mypy_cache .ruff_cache .hypothesis

@@ -1,10 +1,13 @@
 """What every test shares: hypothesis settings, clean modules, and the option for a user's shape."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from klip.engine.programs import kept_programs
 
 settings.register_profile(
     "klip",
@@ -20,6 +23,20 @@ def pytest_addoption(parser):
     parser.addoption(
         "--shape", action="append", default=[], help="a shape to test as if it were shipped"
     )
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Compile each program once for all tests and for the processes that they start."""
+    os.environ.setdefault("KLIP_CACHE", str(Path(__file__).parents[1] / ".cache"))
+    with kept_programs() as exchange:
+        yield exchange
+
+
+@pytest.fixture(autouse=True)
+def share_programs(programs):
+    yield
+    programs()
 
 
 @pytest.fixture(autouse=True)

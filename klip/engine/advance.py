@@ -5,6 +5,7 @@ This is what one process does with its jobs, wherever it lives.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import traceback
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from klip.engine.job import Group, Job, Kind, State, Stopped, kind_of, label_of
+from klip.engine.programs import kept_programs
 from klip.errors import KlipError
 from klip.runs import Busy, ChangedMachine, Damaged, Record, RunFolder, folder_of, read_run
 from klip.runs.portraits import keep_portrait
@@ -134,8 +136,9 @@ def _open(job: Job, keeping: Keeping, tell: Tell) -> RunFolder | None:
 def _train(
     kind: Kind, kept: Sequence[_Kept], keeping: Keeping, tell: Tell, stop: Callable[[], bool]
 ) -> None:
-    group = None
+    group, programs = None, contextlib.ExitStack()
     try:
+        exchange = programs.enter_context(kept_programs(kind.libraries))
         needed = [[_done(n, keeping) for n in kind.needs(mine.job)] for mine in kept]
         group = kind.open([mine.job for mine in kept], needed)
         if kind.portrait is not None:
@@ -170,6 +173,7 @@ def _train(
                 speed = {"speed": mine.job.batch / max(elapsed, 1e-9)}
                 tell(mine.news(run.status, brief | speed, run.reason))
             if due:
+                exchange()
                 saved_at = time.monotonic()
             kept = _going_on(group, kept)
     except KlipError as error:
@@ -186,6 +190,7 @@ def _train(
     finally:
         if group is not None:
             group.close()
+        programs.close()
 
 
 def _done(job: Job, keeping: Keeping) -> Record:
