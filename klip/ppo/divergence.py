@@ -77,8 +77,6 @@ def diagnosis(
     what = f"the {trouble}" if int(outcome.trouble) else not_finite(row)
     least, most = row["ratio_min"], row["ratio_max"]
     ratios = f"ratios of new to old policy ranged from {least:.3g} to {most:.3g}"
-    if trouble == "ratio" and np.isfinite(most):
-        return f"the ratio left what numbers can hold (e^20) {when}: {ratios}; {_GENTLER}"
     return f"{what} is not finite {when}: {ratios}; {_GENTLER}"
 
 

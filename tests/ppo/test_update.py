@@ -1,5 +1,6 @@
 """The compiled epochs, against whole-network losses written the usual way."""
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -306,18 +307,31 @@ def test_what_is_not_finite_is_never_applied(field):
     assert int(adam.count) == 0
 
 
-@pytest.mark.parametrize("log_ratio", [100.0, 21.0])
-def test_a_ratio_beyond_what_numbers_hold(log_ratio):
-    """e^100 is no float32: the update is not applied, and the diagnosis names the ratio."""
+@pytest.mark.parametrize("log_ratio", [-100.0, 21.0, 100.0])
+@pytest.mark.parametrize("shape", ["clip", "is", "spo", "kl(b=1)"])
+def test_a_ratio_beyond_what_numbers_hold_is_held_at_e20(shape, log_ratio):
+    """One sample far off stops no run: its ratio counts as e^20, as everywhere else."""
+    c, layout, learner, batch = setting(epochs=1)
+
+    def moved_by(distance):
+        old = np.array(batch.old_log_prob)
+        old[7] -= distance
+        return run(c, layout, learner, batch._replace(old_log_prob=old), shape)
+
+    outcome, held = moved_by(log_ratio), moved_by(math.copysign(25.0, log_ratio))
+    assert int(outcome.trouble) == 0
+    assert np.any(np.asarray(outcome.learner.vector) != np.asarray(learner.vector))
+    np.testing.assert_array_equal(outcome.learner.vector, held.learner.vector)
+
+
+def test_a_ratio_that_is_no_number():
+    """The update is not applied, and the diagnosis names the ratio."""
     c, layout, learner, batch = setting(epochs=2)
     old = np.array(batch.old_log_prob)
-    old[7] -= log_ratio
+    old[7] = -np.inf
     outcome = run(c, layout, learner, batch._replace(old_log_prob=old), "clip")
     assert TROUBLES[int(outcome.trouble)] == "ratio"
     np.testing.assert_array_equal(outcome.learner.vector, learner.vector)
-    old[7] += 2 * log_ratio  # a ratio of nearly 0 is nothing bad
-    outcome = run(c, layout, learner, batch._replace(old_log_prob=old), "clip")
-    assert int(outcome.trouble) == 0
 
 
 def test_advantages_per_minibatch():
