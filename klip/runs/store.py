@@ -11,6 +11,7 @@ lock                     held by whoever trains it
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
@@ -19,13 +20,14 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from klip.disk import operations
 from klip.errors import KlipError
-from klip.runs.checkpoint import Checkpoint, Damaged, config_id, encode, read
-from klip.runs.files import disk, no_link, read_file, shown, write_whole
+from klip.runs.checkpoint import LARGEST_METRICS, Checkpoint, Damaged, config_id, encode, read
+from klip.runs.files import disk, of_json, read_file, shown, write_whole
 from klip.runs.lock import Lock
 from klip.runs.machine import differences, this_machine
 
@@ -33,6 +35,8 @@ NEWEST, PREVIOUS = "checkpoint.safetensors", "previous.safetensors"
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 TRACEBACK = "traceback.txt"
+LARGEST_CONFIG: Final = 1_000_000
+"""Bytes of a config.json that are read."""
 
 
 class ChangedMachine(KlipError):
@@ -69,7 +73,7 @@ class RunFolder:
         self._machine = this_machine(libraries)
         self.notes: list[str] = []
         with disk(path):
-            path.mkdir(parents=True, exist_ok=True)
+            operations.make_folders(path)
         self._lock = Lock(path)
         try:
             self.checkpoint = self._newest(start_over)
@@ -85,10 +89,13 @@ class RunFolder:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one more line of metrics."""
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        left = line
+        if self._size + len(line) > LARGEST_METRICS:
+            raise KlipError(
+                f"{self.path / METRICS} would be larger than {LARGEST_METRICS:,} bytes: give a "
+                "larger rollout, so that there are fewer iterations"
+            )
         with disk(self.path / METRICS):
-            while left:  # a disk that is nearly full writes a part, and fails after that
-                left = left[self._metrics.write(left) :]
+            operations.write(self._metrics, line)
         self._take_in(line)
 
     def save(
@@ -114,11 +121,11 @@ class RunFolder:
             write_whole(path, text.encode("utf-8", "backslashreplace"))
         else:
             with disk(path):
-                path.unlink(missing_ok=True)
+                operations.remove(path)
 
     def close(self) -> None:
         """Let go of the run."""
-        self._metrics.close()
+        operations.close(self._metrics)
         self._lock.release()
 
     # -- finding out where it stands ----------------------------------------------------------
@@ -167,7 +174,7 @@ class RunFolder:
         free = (f"{path.name}.damaged-{k}" for k in itertools.count(1))
         name = next(name for name in free if not (self.path / name).exists())
         with disk(path):
-            os.replace(path, self.path / name)
+            operations.replace(path, self.path / name)
         return name
 
     def _going_on(
@@ -202,7 +209,7 @@ class RunFolder:
         """Write config.json unless it is there; its content is known, so damage is undone."""
         path, data = self.path / "config.json", _json(self.config)
         with disk(path):
-            there = read_file(path) if path.exists() else None
+            there = _beginning(path) if path.exists() else None
         if there == data:
             return
         write_whole(path, data)
@@ -212,16 +219,16 @@ class RunFolder:
     def _is_own(self, data: bytes) -> bool:
         """Whether a config.json is this run's, though perhaps computed in another way."""
         try:
-            config = json.loads(data)
+            config = of_json(data)
             return data == _json(config) and config_id(config) == config_id(self.config)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError):
             return False
 
-    def _open_metrics(self) -> Any:
-        """The open metrics file, cut back to the checkpoint or restored from it."""
+    def _open_metrics(self) -> int:
+        """The handle of the metrics file, cut back to the checkpoint or restored from it."""
         path, point = self.path / METRICS, self.checkpoint
         with disk(path):
-            text = read_file(path) if path.exists() else b""
+            text, size = metrics_in(path, point)
         kept = b""
         if point is not None:
             kept = text[: point.metrics_size]
@@ -229,14 +236,14 @@ class RunFolder:
                 kept = point.metrics_text()
                 write_whole(path, kept)
                 self._note("metrics.jsonl was damaged, and was restored from the checkpoint")
-            elif self.ended and text != kept:
+            elif self.ended and size > len(kept):
                 self._note("metrics.jsonl had more in it than the run, and was cut back")
         self._deflate, self._sha256, self._size = Deflate(), hashlib.sha256(), 0
         self._take_in(kept)
         with disk(path):
-            file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115
-            file.truncate(len(kept))
-        return file
+            handle = operations.create(path, os.O_WRONLY | os.O_APPEND)
+            operations.truncate(handle, len(kept))
+        return handle
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -272,6 +279,27 @@ class Deflate:
     def so_far(self) -> bytes:
         """All that was taken in, compressed."""
         return b"".join((*self._ready, self._stream.copy().flush()))
+
+
+def metrics_in(path: Path, point: Checkpoint | None, more: int = 0) -> tuple[bytes, int]:
+    """The metrics that a checkpoint covers and `more` bytes after them, and the file's size.
+
+    Whatever lies in a file of that name, no more of it is read.
+    """
+    if not path.exists():
+        return b"", 0
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
+    with path.open("rb") as file:
+        known = point.metrics_size if point is not None else 0
+        return file.read(known + more), os.fstat(file.fileno()).st_size
+
+
+def _beginning(path: Path) -> bytes:
+    """A config file, or what is none in its place: more than any config has is not read."""
+    if path.stat().st_size > LARGEST_CONFIG:
+        return b""
+    return read_file(path)
 
 
 def lost(path: Path) -> bool:

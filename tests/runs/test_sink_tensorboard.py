@@ -185,8 +185,8 @@ class TestTensorBoard:
         folder.save(1, {"w": np.zeros(2)})
         folder.close()
         (done,) = sync(tmp_path, "tensorboard", tmp_path / "out")
-        assert done.outcome == "cannot be read"
-        assert "row 1" in done.notes[0]
+        assert done.outcome == "no rows"
+        assert "line 1" in done.notes[0]
 
     def test_neither_tensorflow_nor_torch_nor_jax_is_loaded(self, tmp_path):
         train(tmp_path / "runs", 2)
