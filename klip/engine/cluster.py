@@ -144,10 +144,8 @@ class Tail:
                 file.seek(max(0, size - 65536))
                 lines = file.read().split(b"\n")
             row = json.loads(lines[-2])
-            brief = {key: float(row[key]) for key in self.keys if row.get(key) is not None}
-            step = int(brief["step"])
-            if not all(map(math.isfinite, brief.values())):
-                return {}
+            brief = {key: _number(row[key]) for key in self.keys if key in row}
+            step = int(row["step"])
         except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError,
                 OverflowError, RecursionError):  # fmt: skip
             return {}  # it is half written, or damaged, which its trainer mends
@@ -155,6 +153,13 @@ class Tail:
         brief["speed"] = max(step - self.step, 0) / max(now - self.read_at, 1e-9)
         self.size, self.step, self.read_at = size, step, now
         return brief
+
+
+def _number(value: Any) -> float | int | None:
+    """A metric as it is shown; raises for what is none."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(value)
+    return value if value is None or isinstance(value, int) else float(value)
 
 
 def _outcome(ray: Any, task: Any, group: Sequence[Job]) -> Iterator[Progress]:

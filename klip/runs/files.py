@@ -202,10 +202,17 @@ def _part_of(name: str) -> str:
     return f".{name[:200]}.{secrets.token_hex(4)}.part"
 
 
-def _sweep(path: Path) -> None:
+def sweep(folder: Path) -> None:
+    """Remove what writers of any file left in a folder of ours when they were killed."""
+    with disk(folder):
+        _sweep(folder / "", r".+")
+
+
+def _sweep(path: Path, name: str = "") -> None:
     """Remove what writers of `path` left beside it when they were killed."""
-    own = re.compile(re.escape(f".{path.name[:200]}.") + r"[0-9a-f]{8}\.part")
-    for part in [Path(each) for each in os.scandir(path.parent) if own.fullmatch(each.name)]:
+    own = re.compile(rf"\.{name or re.escape(path.name[:200])}\.[0-9a-f]{{8}}\.part")
+    folder = path if name else path.parent
+    for part in [Path(each) for each in os.scandir(folder) if own.fullmatch(each.name)]:
         with contextlib.suppress(OSError):  # it is a link, or gone, or in use
             handle = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:

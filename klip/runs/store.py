@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from klip.disk import operations
 from klip.errors import KlipError
 from klip.runs.checkpoint import LARGEST_METRICS, Checkpoint, Damaged, config_id, encode, read
-from klip.runs.files import disk, of_json, read_file, shown, write_whole
+from klip.runs.files import disk, of_json, read_file, shown, sweep, write_whole
 from klip.runs.lock import Lock
 from klip.runs.machine import differences, this_machine
 
@@ -80,6 +80,7 @@ class RunFolder:
             self.machines, self.history = self._going_on(accept_changes)
             self._write_config()
             self._metrics = self._open_metrics()
+            self._tidy()
         except BaseException:
             self._lock.release()
             raise
@@ -110,9 +111,11 @@ class RunFolder:
             self.config, iteration, arrays, self._deflate.so_far(), self._size,
             self._sha256.hexdigest(), status, reason, self.machines, self.history,
         )  # fmt: skip
+        with disk(self.path / METRICS):
+            operations.sync(self._metrics)  # it must not last shorter than what counts on it
         write_whole(self.path / NEWEST, encode(checkpoint), keep=self.path / PREVIOUS)
         self.checkpoint = checkpoint
-        self._write_status(checkpoint)
+        write_whole(self.path / STATUS, _status(checkpoint))
 
     def keep_traceback(self, text: str) -> None:
         """Write the traceback of what the run failed of; without one, the last is removed."""
@@ -208,8 +211,7 @@ class RunFolder:
     def _write_config(self) -> None:
         """Write config.json unless it is there; its content is known, so damage is undone."""
         path, data = self.path / "config.json", _json(self.config)
-        with disk(path):
-            there = _beginning(path) if path.exists() else None
+        there = _beginning(path) if path.exists() else None
         if there == data:
             return
         write_whole(path, data)
@@ -243,7 +245,15 @@ class RunFolder:
         with disk(path):
             handle = operations.create(path, os.O_WRONLY | os.O_APPEND)
             operations.truncate(handle, len(kept))
+            operations.sync_folder(self.path)
         return handle
+
+    def _tidy(self) -> None:
+        """Bring up to date what a process that was killed left behind."""
+        sweep(self.path)
+        path = self.path / STATUS
+        if self.checkpoint is not None and _beginning(path) != _status(self.checkpoint):
+            write_whole(path, _status(self.checkpoint))
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -253,16 +263,6 @@ class RunFolder:
         self._deflate.add(text)
         self._sha256.update(text)
         self._size += len(text)
-
-    def _write_status(self, point: Checkpoint) -> None:
-        about = {
-            "status": point.status,
-            "reason": point.reason,
-            "iteration": point.iteration,
-            "machines": [dict(machine) for machine in point.machines],
-            "history": list(point.history),
-        }
-        write_whole(self.path / STATUS, _json(about))
 
 
 class Deflate:
@@ -281,6 +281,18 @@ class Deflate:
         return b"".join((*self._ready, self._stream.copy().flush()))
 
 
+def _status(point: Checkpoint) -> bytes:
+    """How a run stands, as its status file has it."""
+    about = {
+        "status": point.status,
+        "reason": point.reason,
+        "iteration": point.iteration,
+        "machines": [dict(machine) for machine in point.machines],
+        "history": list(point.history),
+    }
+    return _json(about)
+
+
 def metrics_in(path: Path, point: Checkpoint | None, more: int = 0) -> tuple[bytes, int]:
     """The metrics that a checkpoint covers and `more` bytes after them, and the file's size.
 
@@ -296,10 +308,11 @@ def metrics_in(path: Path, point: Checkpoint | None, more: int = 0) -> tuple[byt
 
 
 def _beginning(path: Path) -> bytes:
-    """A config file, or what is none in its place: more than any config has is not read."""
-    if path.stat().st_size > LARGEST_CONFIG:
+    """A small file of ours, or nothing where it is none: more than any has is not read."""
+    try:
+        return read_file(path, LARGEST_CONFIG)
+    except OSError:
         return b""
-    return read_file(path)
 
 
 def lost(path: Path) -> bool:

@@ -75,7 +75,7 @@ def is_packed(folder: Path) -> bool:
 
 def pack(study: Study, folder: Path) -> Packed:
     """Write a study; it replaces a packed study that is there."""
-    if folder.is_dir() and any(folder.iterdir()) and not is_packed(folder):
+    if folder.is_dir() and not is_packed(folder) and any(map(_is_foreign, folder.iterdir())):
         raise KlipError(f"{folder} is not empty and not a packed study: choose another folder")
     own_folder(folder)
     with held(folder):
@@ -100,23 +100,31 @@ def _pack(study: Study, folder: Path) -> list[Path]:
     for name, data in ((SAMPLES, _samples(study)), (SHAPES, _shapes(study))):
         if data:
             beside[name] = _laid(folder, name, data)
-    index = {
+    index: dict[str, Any] = {
         "format": FORMAT,
         "files": about,
         "beside": beside,
         "runs": [{name: getattr(run, name) for name in _FIELDS} for run in study.runs],
         "trouble": study.trouble,
     }
+    former = sorted(before - {*about, *beside})  # of a study that was there before
+    if former:
+        index["former"] = former  # if we are killed now, the next `pack` removes them
     write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
     with disk(folder):
         for name in (*about, *beside):
             if _next(folder, name).exists():
                 operations.replace(_next(folder, name), folder / name)
-        for name in before - {*about, *beside}:  # of a study that was there before
+        for name in former:
             operations.remove(folder / name)
             operations.remove(_next(folder, name))
         operations.sync_folder(folder)
     return [folder / name for name in (*about, INDEX, *beside)]
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file in a folder without an index is none that a killed `pack` left there."""
+    return not (path.name.startswith(".") and path.suffix in (".next", ".part"))
 
 
 def _laid(folder: Path, name: str, data: bytes) -> str:
@@ -145,6 +153,7 @@ def _names_in(folder: Path) -> set[str]:
     try:
         index = read_json(folder / INDEX)
         named = {*index["files"], *index.get("beside", (SAMPLES, SHAPES))}
+        named |= {*index.get("former", ())}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         named = set()
     return {name for name in named | waiting if _is_ours(name)}
