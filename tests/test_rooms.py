@@ -11,18 +11,19 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "klip"
 
 MAY_IMPORT = {
+    "disk": "",
     "shapes": "",
     "tasks": "shapes engine",
-    "runs": "theory",
+    "runs": "disk theory",
     "theory": "shapes",
     "tokens": "shapes theory",
-    "engine": "shapes runs",
+    "engine": "disk shapes runs",
     "ppo": "shapes theory tasks runs engine",
     "lab": "shapes theory tokens runs engine",
-    "studies": "shapes runs engine ppo",
-    "draw": "shapes theory runs studies",
-    "pages": "shapes theory runs studies draw",
-    "policies": "shapes tasks runs engine ppo",
+    "studies": "disk shapes runs engine ppo",
+    "draw": "disk shapes theory runs studies",
+    "pages": "disk shapes theory runs studies draw",
+    "policies": "disk shapes tasks runs engine ppo",
     "adapters": "shapes theory tokens draw",
 }
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""

@@ -31,6 +31,7 @@ def run(
     checkpoint_every: float = CHECKPOINT_EVERY,
     accept_changes: bool = False,
     start_over: bool = False,
+    iteration_limit: float | None = None,
 ) -> int:
     """Finish what is missing of a plan, on all cores or on a Ray cluster.
 
@@ -47,6 +48,8 @@ def run(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on although versions or processor changed; the run records it
         start_over: begin again the runs whose checkpoints are all damaged
+        iteration_limit: seconds without an iteration after which a process is replaced, as when
+            an environment hangs; none unless given
 
     """
     from klip.engine import read_plan
@@ -57,7 +60,7 @@ def run(
     chosen = read_plan(plan).only(task, shape, seeds, steps)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
     console().print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
-    return follow_plan(chosen, keeping, workers, cluster, dry_run)
+    return follow_plan(chosen, keeping, workers, cluster, dry_run, limit=iteration_limit)
 
 
 def follow_plan(
@@ -67,13 +70,14 @@ def follow_plan(
     ray: str | None = None,
     dry_run: bool = False,
     screen: Console | None = None,
+    limit: float | None = None,
 ) -> int:
     """Finish the missing jobs of a plan, stage by stage; return 0 if all are done, else 1."""
     from klip.engine.finish import ENDED, estimate, survey
     from klip.engine.run import site
 
     if plan.course is None:
-        return follow(plan.configs, keeping, workers, ray, dry_run)
+        return follow(plan.configs, keeping, workers, ray, dry_run, limit=limit)
     where, screen = site(workers, ray), screen or console()
     everything = survey(plan.course.all_jobs(keeping.out), keeping)
     words = estimate(everything, where.cores, where.words)
@@ -81,7 +85,7 @@ def follow_plan(
     code, stage = 0, plan
     while not dry_run:
         screen.print(f"stage {stage.stage}")
-        code |= follow(stage.configs, keeping, workers, ray, False, screen)
+        code |= follow(stage.configs, keeping, workers, ray, False, screen, limit)
         stood = survey(stage.configs, keeping).ended
         if any(job.id not in stood or stood[job.id].status not in ENDED for job in stage.configs):
             return 1

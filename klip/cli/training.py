@@ -92,6 +92,7 @@ def train(
     checkpoint_every: float = CHECKPOINT_EVERY,
     accept_changes: bool = False,
     start_over: bool = False,
+    iteration_limit: float | None = None,
     fields: tyro.conf.OmitArgPrefixes[Overrides] = Overrides(),  # type: ignore[valid-type]  # noqa: B008
 ) -> int:
     """Train shapes on a Gymnasium task, every shape with every seed, on all cores.
@@ -107,13 +108,16 @@ def train(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on although versions or processor changed; the run records it
         start_over: begin again the runs whose checkpoints are all damaged
+        iteration_limit: seconds without an iteration after which a process is replaced, as when
+            an environment hangs; none unless given
         fields: any field of the config
 
     """
     from klip.ppo.train import plan
 
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return follow(plan(task, shape, seeds, **given(fields)), keeping, workers)
+    jobs = plan(task, shape, seeds, **given(fields))
+    return follow(jobs, keeping, workers, limit=iteration_limit)
 
 
 def resume(
@@ -123,6 +127,7 @@ def resume(
     accept_changes: bool = False,
     start_over: bool = False,
     run_code: bool = False,
+    iteration_limit: float | None = None,
 ) -> int:
     """Go on with every run in a folder that has not ended, exactly where it stopped.
 
@@ -133,12 +138,15 @@ def resume(
         accept_changes: go on although versions or processor changed; the run records it
         start_over: begin again the runs whose checkpoints are all damaged
         run_code: go on with runs whose shape or task is somebody's Python code
+        iteration_limit: seconds without an iteration after which a process is replaced, as when
+            an environment hangs; none unless given
 
     """
     from klip.engine.resume import read_jobs
 
     out, jobs = read_jobs(runs, run_code)
-    return follow(jobs, Keeping(out, checkpoint_every, accept_changes, start_over), workers)
+    keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
+    return follow(jobs, keeping, workers, limit=iteration_limit)
 
 
 def runs(
@@ -173,6 +181,7 @@ def follow(
     ray: str | None = None,
     dry_run: bool = False,
     screen: Console | None = None,
+    limit: float | None = None,
 ) -> int:
     """Finish the missing jobs and show their progress; return 0 if all are done, else 1."""
     from klip.engine.finish import check_missing, estimate, finish, survey
@@ -182,7 +191,7 @@ def follow(
     from klip.engine.run import site
     from klip.engine.schedule import cost, schedule
 
-    runner, cores, where = site(workers, ray)
+    runner, cores, where = site(workers, ray, limit)
     screen, surveyed = screen or console(), survey(jobs, keeping)
     if not dry_run:
         check_missing(surveyed)

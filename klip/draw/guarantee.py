@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from klip.disk import operations
 from klip.draw.style import BAND, KILL, NEGATIVE, NEUTRAL, POSITIVE, figure, save, styled
 from klip.errors import KlipError
 from klip.runs.files import write_whole
@@ -90,7 +91,7 @@ def kept(found: Sequence[Guarantee], folder: Path) -> list[Path]:
         if each.counterexample is not None:
             name = "".join(c if c.isalnum() or c in "-.=" else "_" for c in each.shape)[:80]
             path = folder / f"{i}-{name}.json"
-            folder.mkdir(parents=True, exist_ok=True)
+            operations.make_folders(folder)
             write_whole(path, (json.dumps(each.counterexample, indent=1) + "\n").encode())
             paths.append(path)
     return paths

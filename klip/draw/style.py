@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from klip.disk import operations
 from klip.errors import KlipError
 from klip.runs.files import DiskTrouble, disk, write_whole
 
@@ -140,7 +141,7 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(data, format=suffix[1:], metadata=_METADATA[suffix])
     try:
         with disk(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            operations.make_folders(path.parent)
         write_whole(path, data.getvalue())
     except DiskTrouble as error:
         what = str(error).partition("; ")[0]

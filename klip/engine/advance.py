@@ -210,6 +210,8 @@ def _restore(group: Group, kept: Sequence[_Kept], tell: Tell) -> Sequence[_Kept]
         point = mine.folder.checkpoint
         try:
             if point is not None:
+                if point.iteration >= mine.job.iterations:
+                    raise KlipError(f"the run has only {mine.job.iterations} iterations")
                 group.restore(i, point.iteration, dict(point.arrays))
             able.append(i)
         except KlipError as error:

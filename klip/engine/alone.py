@@ -50,7 +50,7 @@ class Alone:
         except NotFinite as error:
             self.status, self.reason = "diverged", f"{error}, {where}; nothing of it was applied"
             return [None]
-        except Exception as error:  # a shape is anybody's code, and ours may be wrong
+        except (Exception, SystemExit) as error:  # a shape is anybody's code, and ours may be wrong
             text = " ".join(f"{type(error).__name__}: {error}".split())
             self.status, self.reason = "failed", f"{text}, {where}"
             self.traceback = traceback.format_exc()

@@ -7,6 +7,7 @@ checkpoints. The folders say how runs stand, so nothing else needs to survive.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sys
@@ -19,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from klip.disk import operations
 from klip.engine.advance import Keeping, Progress, advance
 from klip.engine.crew import ENVIRONMENT
 from klip.engine.finish import Runner
@@ -84,7 +86,7 @@ def run_on_ray(
     finally:
         for left in waiting:
             ray.cancel(left, force=True)
-        halt.unlink(missing_ok=True)
+        operations.remove(halt)
 
 
 def train_group(jobs: str, keeping: str, halt: str, folder: str, *needed: str) -> str:
@@ -142,13 +144,22 @@ class Tail:
                 file.seek(max(0, size - 65536))
                 lines = file.read().split(b"\n")
             row = json.loads(lines[-2])
-        except (OSError, ValueError, IndexError):
-            return {}
+            brief = {key: _number(row[key]) for key in self.keys if key in row}
+            step = int(row["step"])
+        except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError,
+                OverflowError, RecursionError):  # fmt: skip
+            return {}  # it is half written, or damaged, which its trainer mends
         now = time.monotonic()
-        brief = {key: row[key] for key in self.keys if key in row}
-        brief["speed"] = max(row["step"] - self.step, 0) / max(now - self.read_at, 1e-9)
-        self.size, self.step, self.read_at = size, row["step"], now
+        brief["speed"] = max(step - self.step, 0) / max(now - self.read_at, 1e-9)
+        self.size, self.step, self.read_at = size, step, now
         return brief
+
+
+def _number(value: Any) -> float | int | None:
+    """A metric as it is shown; raises for what is none."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(value)
+    return value if value is None or isinstance(value, int) else float(value)
 
 
 def _outcome(ray: Any, task: Any, group: Sequence[Job]) -> Iterator[Progress]:
@@ -182,8 +193,8 @@ def _knock(address: str) -> None:
 
 
 def _touch(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    operations.make_folders(path.parent)
+    operations.close(operations.create(path))
 
 
 def _ray() -> Any:

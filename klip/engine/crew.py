@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
@@ -33,10 +34,17 @@ DEATHS = 3  # times in a row that a group's process may die without having saved
 
 
 def run_here(
-    groups: Sequence[Sequence[Job]], keeping: Keeping, stop: Callable[[], bool], cores: int
+    groups: Sequence[Sequence[Job]],
+    keeping: Keeping,
+    stop: Callable[[], bool],
+    cores: int,
+    limit: float | None = None,
 ) -> Iterator[Progress]:
-    """Train groups of jobs on `cores` cores, in their order, and yield the news of each run."""
-    crew = Crew(cores_here()[:cores], keeping)
+    """Train groups of jobs on `cores` cores, in their order, and yield the news of each run.
+
+    A process of which nothing is heard for `limit` seconds is replaced.
+    """
+    crew = Crew(cores_here()[:cores], keeping, limit)
     try:
         yield from crew.work(deque(Share(group) for group in groups), stop)
     finally:
@@ -54,10 +62,10 @@ def cores_for(workers: int | None) -> int:
 class Share:
     """A group of jobs for one process, and what became of its runs so far."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], deaths: int = 0) -> None:
         self.open = {job.id: job for job in jobs}
         self.needs = {n.id for job in jobs for n in kind_of(job.kind).needs(job)}
-        self.deaths = 0
+        self.deaths = deaths
         self.saved: dict[str, int] = {}
 
     def hear(self, news: Progress) -> None:
@@ -66,6 +74,17 @@ class Share:
             self.open.pop(news.run, None)
         if news.saved > self.saved.get(news.run, 0):
             self.saved[news.run], self.deaths = news.saved, 0
+
+    def halves(self) -> list[Share]:
+        """Its open runs in two shares: the one with whoever ends the process will end again."""
+        jobs = list(self.open.values())
+        if len(jobs) < 2:
+            return [self]
+        middle = len(jobs) // 2
+        parts = [Share(part, self.deaths) for part in (jobs[:middle], jobs[middle:])]
+        for part in parts:
+            part.saved = {run: self.saved[run] for run in part.open if run in self.saved}
+        return parts
 
     def given_up(self, why: str) -> Iterator[Progress]:
         """Yield that its open runs have stopped, and why."""
@@ -79,6 +98,7 @@ class Worker:
 
     def __init__(self, share: Share, keeping: Keeping, core: int) -> None:
         self.share, self.core, self.silent = share, core, False
+        self.heard, self.hung = time.monotonic(), False
         # the environment is read when the process imports JAX, NumPy or PyTorch
         self.process = Process("klip.engine.worker", ENVIRONMENT)
         jobs = [job.stored for job in share.open.values()]
@@ -90,9 +110,16 @@ class Worker:
             while self.process.pipe.poll():
                 news = Progress(*json.loads(self.process.pipe.recv_bytes()))
                 self.share.hear(news)
+                self.heard = time.monotonic()
                 yield news
         except (EOFError, OSError):
             self.silent = True
+
+    def end_if_silent(self, limit: float) -> None:
+        """Kill it if nothing was heard for so many seconds, as when an environment hangs."""
+        if time.monotonic() - self.heard > limit and not self.hung:
+            self.hung = True
+            self.process.end()
 
     def ask_to_stop(self) -> None:
         """Let it save its runs and end."""
@@ -106,8 +133,8 @@ class Worker:
 class Crew:
     """As many workers as there are cores, each busy while there is a share that can begin."""
 
-    def __init__(self, cores: Sequence[int], keeping: Keeping) -> None:
-        self.free, self.keeping = list(cores), keeping
+    def __init__(self, cores: Sequence[int], keeping: Keeping, limit: float | None = None) -> None:
+        self.free, self.keeping, self.limit = list(cores), keeping, limit
         self.workers: list[Worker] = []
 
     def work(self, shares: deque[Share], stop: Callable[[], bool]) -> Iterator[Progress]:
@@ -126,6 +153,8 @@ class Crew:
                 self.workers.append(Worker(ready, self.keeping, self.free.pop(0)))
             wait([worker.process.pipe for worker in self.workers if not worker.silent], timeout=0.2)
             for worker in list(self.workers):
+                if self.limit is not None:
+                    worker.end_if_silent(self.limit)
                 ended = worker.process.exit_code is not None
                 yield from worker.news()
                 if ended:
@@ -149,14 +178,17 @@ class Crew:
         share.deaths += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         why = f"its process {how}{' (out of memory?)' if code == -signal.SIGKILL else ''}"
-        if stopping or share.deaths > DEATHS:
+        if worker.hung:
+            why = f"nothing was heard of its process for {self.limit:g} s, so it was ended"
+        if stopping or (share.deaths > DEATHS and len(share.open) == 1):
             again = "" if stopping else f" {share.deaths} times in a row"
             yield from share.given_up(why + again)
             return
+        parts = share.halves() if share.deaths > 1 else [share]  # which of the runs was it?
         for run in share.open:
             note = f"{why}; it goes on from its last checkpoint in a new one"
             yield Progress(run, "running", notes=(note,), saved=share.saved.get(run, 0))
-        shares.appendleft(share)
+        shares.extendleft(reversed(parts))
 
     def end(self) -> None:
         """Leave no process behind."""

@@ -13,7 +13,7 @@ from typing import Any
 from klip.engine.advance import Keeping, Progress
 from klip.engine.crew import cores_for, run_here
 from klip.engine.interruption import Interruption
-from klip.engine.job import Job, kind_of, with_needs
+from klip.engine.job import Job, kind_of, unseeded, with_needs
 from klip.engine.memory import check_memory, demand
 from klip.engine.schedule import schedule
 from klip.errors import KlipError
@@ -80,14 +80,19 @@ def survey(jobs: Sequence[Job], keeping: Keeping) -> Survey:
     return Survey(tuple(jobs), keeping, ended, left)
 
 
-def here(workers: int | None = None) -> Runner:
-    """A runner on this machine, on all cores or some, longest groups first."""
+def here(workers: int | None = None, limit: float | None = None) -> Runner:
+    """A runner on this machine, on all cores or some, longest groups first.
+
+    A process of which nothing is heard for `limit` seconds is replaced.
+    """
     cores = cores_for(workers)
+    if limit is not None and not limit > 0:
+        raise KlipError(f"iteration_limit={limit:g} must be more than 0 seconds")
 
     def run(jobs: Sequence[Job], keeping: Keeping, stop: Callable[[], bool]) -> Iterator[Progress]:
         groups = schedule(jobs, cores).groups
         check_memory(groups, cores)
-        return run_here(groups, keeping, stop, cores)
+        return run_here(groups, keeping, stop, cores, limit)
 
     return run
 
@@ -128,7 +133,8 @@ def ended(results: list[Result]) -> list[Result]:
 def check_missing(surveyed: Survey) -> None:
     """Raise, before anything starts, for missing jobs that mean nothing or cannot run here."""
     _check_installed({job.kind for job in surveyed.missing})
-    for job in surveyed.missing:
+    alike = {(job.kind, unseeded(job.stored)): job for job in surveyed.missing}
+    for job in alike.values():
         kind_of(job.kind).check(job)
     for name in dict.fromkeys(job.kind for job in surveyed.missing):
         kind_of(name).ready([job for job in surveyed.missing if job.kind == name])

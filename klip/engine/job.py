@@ -7,6 +7,7 @@ or from a folder, what they cost and need, and how a group of them is trained. A
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,7 +194,12 @@ def kind_of(name: str) -> Kind:
     """
     if name not in KINDS:
         raise KlipError(f"there is no kind of job {str(name)[:80]!r}: choose {', '.join(KINDS)}")
-    module, _, value = KINDS[name].partition(":")
+    return _loaded(KINDS[name])
+
+
+@functools.cache
+def _loaded(place: str) -> Kind:
+    module, _, value = place.partition(":")
     kind: Kind = getattr(importlib.import_module(module), value)
     return kind
 
@@ -224,6 +230,20 @@ def iterations_of(fields: Fields) -> int:
 def label_of(job: Job) -> str:
     """A job in brief: its shape or arm, without task and seed."""
     return kind_of(job.kind).label(job.stored)
+
+
+def unseeded(stored: Fields) -> str:
+    """A config without its seeds, as text: equal for jobs that differ in their seed alone.
+
+    >>> unseeded({"task": "Hopper-v4", "seed": 3})
+    "[('task', 'Hopper-v4')]"
+    """
+    without = (
+        (key, unseeded(value) if isinstance(value, dict) else value)
+        for key, value in stored.items()
+        if key != "seed"
+    )
+    return repr(sorted(without, key=lambda pair: pair[0]))
 
 
 def with_needs(jobs: Sequence[Job]) -> list[Job]:

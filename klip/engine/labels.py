@@ -53,17 +53,22 @@ def _of_one_task(configs: Sequence[Fields]) -> list[str]:
     names = dict.fromkeys(name for each in settings for name in each)
     differing = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
     usual = _usual(configs[0])
+    shapes: dict[str, set[str]] = defaultdict(set)
+    codes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for label, config in zip(plain_labels, configs, strict=True):
+        shapes[label].add(str(config.get("shape")))
+        for name in CODE:
+            codes[label, name].add(str(config.get(name, "")))
     made = []
     for label, config, each in zip(plain_labels, configs, settings, strict=True):
-        alike = [c for c, other in zip(configs, plain_labels, strict=True) if other == label]
         unusual = (name for name in differing if each.get(name) != usual.get(name))
         marks = [f"{name} {plain(each.get(name))}" for name in unusual]
-        if len({str(c.get("shape")) for c in alike}) > 1:
+        if len(shapes[label]) > 1:
             marks.append(brief(str(config.get("shape"))))
         marks += [
             f"{word} {config.get(name) or 'unknown'}"
             for name, word in CODE.items()
-            if len({str(c.get(name, "")) for c in alike}) > 1
+            if len(codes[label, name]) > 1
         ]
         made.append(", ".join([label, *marks]))
     return made

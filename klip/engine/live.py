@@ -48,6 +48,7 @@ class Watch:
         self.labels = {job.id: f"{self.groups[job.id]} seed {job.seed}" for job in jobs}
         self.iterations = {job.id: job.iterations for job in jobs}
         self.costs = {job.id: cost for job, cost in zip(jobs, costs, strict=True)}
+        self.whole = sum(costs)
         self.rows: dict[str, dict[str, Any]] = {job.id: {} for job in jobs}
         self.status = {job.id: "waiting" for job in jobs}
         self.starts = {job.id: kind_of(job.kind).starts for job in jobs}
@@ -99,7 +100,7 @@ class Watch:
     def _share(self, run: str) -> float:
         """What a run has done so far, as a share of all work."""
         part = self.rows[run].get("iteration", 0) / self.iterations[run]
-        return float(part * self.costs[run] / sum(self.costs.values()))
+        return float(part * self.costs[run] / self.whole)
 
     def done(self) -> float:
         """The share of all work that is done."""

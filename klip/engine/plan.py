@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from klip.engine.fields import whole_number
-from klip.engine.job import USUAL, Entry, Job, kind_of
+from klip.engine.job import USUAL, Entry, Job, kind_of, unseeded
 from klip.errors import KlipError
 from klip.shapes import parse
 
@@ -106,10 +105,11 @@ class Plan:
             seeds = whole_number("seeds", seeds)
             if seeds < 1:
                 raise KlipError(f"--seeds {seeds} leaves nothing to train: give at least 1")
-            kept: dict[str, list[int]] = {}
+            kept: dict[str, list[Job]] = {}
             for c in sorted(chosen, key=lambda c: c.seed):
-                kept.setdefault(_unseeded(c.stored), []).append(c.seed)
-            chosen = [c for c in chosen if c.seed in kept[_unseeded(c.stored)][:seeds]]
+                kept.setdefault(unseeded(c.stored), []).append(c)
+            first = {c.id for members in kept.values() for c in members[:seeds]}
+            chosen = [c for c in chosen if c.id in first]
         if steps is not None:
             steps = whole_number("steps", steps)
             chosen = [kind_of(c.kind).with_steps(c, steps) for c in chosen]
@@ -235,13 +235,3 @@ def _spelled(shape: str) -> str:
         return str(parse(shape))
     except KlipError:
         return shape
-
-
-def _unseeded(stored: Mapping[str, Any]) -> str:
-    """A config without its seeds, as text: equal for jobs that differ in their seed alone."""
-    without = {
-        key: _unseeded(value) if isinstance(value, dict) else value
-        for key, value in stored.items()
-        if key != "seed"
-    }
-    return json.dumps(without, sort_keys=True)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
 
@@ -48,11 +49,26 @@ class Process:
         """None while it runs; negative if a signal killed it."""
         return self._popen.poll()
 
-    def kill(self) -> None:
-        """Leave nothing of it behind."""
+    def end(self) -> None:
+        """Kill it; what it has sent can still be read."""
         self._popen.kill()
         self._popen.wait()
+
+    def kill(self) -> None:
+        """Leave nothing of it behind."""
+        self.end()
         self.pipe.close()
+
+
+def parents_pipe(handle: int) -> Connection:
+    """Our end of the pipe to the parent; nothing that we start or fork has it.
+
+    Otherwise what an environment leaves behind would keep the pipe open after our end.
+    """
+    os.set_inheritable(handle, False)
+    pipe = Connection(handle)
+    os.register_at_fork(after_in_child=pipe.close)
+    return pipe
 
 
 def import_path() -> list[str]:

@@ -23,18 +23,21 @@ class Site(NamedTuple):
     """as in "on 2 cores here" """
 
 
-def site(workers: int | None = None, ray: str | None = None) -> Site:
+def site(workers: int | None = None, ray: str | None = None, limit: float | None = None) -> Site:
     """Where to run: in processes here, or on a Ray cluster.
 
     Args:
         workers: number of processes here; one per core unless given
         ray: address of a cluster; "auto" is the one that this machine belongs to
+        limit: seconds of silence after which a process here is replaced
 
     """
     if ray is None:
-        return Site(here(workers), cores_for(workers), "here")
+        return Site(here(workers, limit), cores_for(workers), "here")
     if workers is not None:
         raise KlipError("workers is for this machine and ray for a cluster: give one of them")
+    if limit is not None:
+        raise KlipError("iteration_limit is for processes on this machine, not for Ray's")
     from klip.engine.cluster import cpus, on_ray
 
     return Site(on_ray(ray), cpus(), "of the Ray cluster")
@@ -52,6 +55,7 @@ def run(
     checkpoint_every: float = CHECKPOINT_EVERY,
     accept_changes: bool = False,
     start_over: bool = False,
+    iteration_limit: float | None = None,
     progress: Listener = lambda news: None,
 ) -> list[Result]:
     """Finish the missing runs of a plan, stage by stage if it has several.
@@ -72,12 +76,14 @@ def run(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on with runs begun under other versions or on another processor
         start_over: begin again the runs whose checkpoints are all damaged
+        iteration_limit: seconds without an iteration after which a process is replaced, as when
+            an environment hangs; none unless given
         progress: called with the news of every iteration of every run
 
     """
     chosen = plan if isinstance(plan, Plan) else read_plan(plan)
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
-    runner = site(workers, ray).runner
+    runner = site(workers, ray, iteration_limit).runner
     stage: Plan | None = chosen.only(task, shape, seeds, steps)
     results: list[Result] = []
     while stage is not None:
@@ -93,6 +99,7 @@ def resume(
     accept_changes: bool = False,
     start_over: bool = False,
     run_code: bool = False,
+    iteration_limit: float | None = None,
     progress: Listener = lambda news: None,
 ) -> list[Result]:
     """Go on with every run in a folder that has not ended; return how each stands then.
@@ -107,9 +114,11 @@ def resume(
         accept_changes: go on although versions or processor changed; the run records it
         start_over: begin again the runs whose checkpoints are all damaged
         run_code: go on with runs whose shape or task is somebody's Python code
+        iteration_limit: seconds without an iteration after which a process is replaced, as when
+            an environment hangs; none unless given
         progress: called with the news of every iteration of every run
 
     """
     out, jobs = read_jobs(Path(runs), run_code)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
-    return ended(finish(survey(jobs, keeping), here(workers), progress))
+    return ended(finish(survey(jobs, keeping), here(workers, iteration_limit), progress))

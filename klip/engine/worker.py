@@ -7,11 +7,15 @@ import json
 import os
 import signal
 import threading
+import time
 from multiprocessing.connection import Connection
 
 from klip.engine.advance import Keeping, Progress, advance, mistake
 from klip.engine.job import read_job
+from klip.engine.process import parents_pipe
 from klip.errors import KlipError
+
+GRACE = 10.0  # seconds for a process whose parent is gone to save its runs
 
 
 def main(handle: int) -> None:
@@ -20,8 +24,7 @@ def main(handle: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    os.set_inheritable(handle, False)  # or what an environment starts would hold the pipe open
-    pipe = Connection(handle)
+    pipe = parents_pipe(handle)
     try:
         share, keeping, core = json.loads(pipe.recv_bytes())
     except (EOFError, OSError):  # the parent is gone already
@@ -58,7 +61,11 @@ def pin(core: int) -> None:
 
 
 def _listen(pipe: Connection, stop: threading.Event) -> None:
-    """Wait until the parent says stop, or is gone."""
+    """Wait until the parent says stop, or is gone; then nothing may keep this process for long."""
     with contextlib.suppress(EOFError, OSError):
-        pipe.recv_bytes()
+        while True:
+            pipe.recv_bytes()
+            stop.set()
     stop.set()
+    time.sleep(GRACE)
+    os._exit(1)  # an environment hangs: what was saved is on the disk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,7 +55,7 @@ class Warmup:
         """As it lies on disk."""
         return {"kind": self.kind, "task": self.task, **dataclasses.asdict(self)}
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Equal ids are equal warm-ups."""
         return config_id(self.stored)
@@ -128,7 +129,7 @@ class TokenConfig:
         """As it lies on disk."""
         return {"kind": self.kind, "task": self.task, **dataclasses.asdict(self)}
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Equal ids are equal runs."""
         return config_id(self.stored)

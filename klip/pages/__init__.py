@@ -1,4 +1,4 @@
 """Pages for a browser: the report of a study, the token experiment, the explorer of shapes.
 
-Knows shapes, theory, runs, studies and draw; only the commands import it.
+Knows disk, shapes, theory, runs, studies and draw; only the commands import it.
 """

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from matplotlib.figure import Figure
 
+from klip.disk import operations
 from klip.draw import arms as arm_pictures
 from klip.draw import as_matplotlib
 from klip.draw.pictures import pictures, shape_pictures
@@ -101,7 +102,7 @@ def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
     if path.is_dir():
         raise KlipError(f"{path} is a folder: give the name of a file, such as {path}/report.html")
     with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        operations.make_folders(path.parent)
     write_whole(path, whole.page(refresh=refresh).encode("utf-8"))
     return path
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from klip.disk import operations
 from klip.errors import KlipError
 from klip.policies.evaluation import (
     Episode,
@@ -29,7 +29,7 @@ from klip.policies.loading import Source, policy_in
 from klip.policies.policy import Policy
 from klip.policies.rendering import Frame, one_line, render, rendered_environment, screenless
 from klip.ppo.arguments import Arguments
-from klip.runs.files import disk, write_whole
+from klip.runs.files import disk, folder_aside, write_whole
 
 FRAMES_PER_SECOND = 30  # about the most: nobody sees more, and each takes time to render
 KINDS = (".gif", ".mp4")
@@ -95,7 +95,7 @@ def video(
         show = _Show(policy, task, arguments, episodes, seed, sampled, seconds, longest, progress)
         try:
             with disk(path.parent):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                operations.make_folders(path.parent)
             write(path, show.frames(), show.fps)
         finally:
             show.close()
@@ -213,30 +213,26 @@ def _mp4_writer() -> Callable[[Path, Iterator[Frame], float], None]:
 
     def write(path: Path, frames: Iterator[Frame], fps: float) -> None:
         first = next(frames)
-        aside = path.with_name(f".{path.stem}.part.mp4")
         height, width = first.shape[:2]
         given = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps:.6f} -i -"
         # x264 in yuv420p is what everything plays; it takes even sizes only
         even = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
         wanted = "-c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart"
-        aside.unlink(missing_ok=True)  # a link there would be written through
         options = f"-n -loglevel error {given} {even} {wanted}".split()
-        command = [program, *options, str(aside)]
-        try:
-            with tempfile.TemporaryFile() as errors:
-                with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as ffmpeg:
-                    assert ffmpeg.stdin is not None
-                    with suppress(BrokenPipeError):  # it has stopped, and says why
-                        for frame in itertools.chain([first], frames):
-                            ffmpeg.stdin.write(np.ascontiguousarray(frame).data)
-                        ffmpeg.stdin.close()
-                if ffmpeg.returncode:
-                    errors.seek(0)
-                    reason = " ".join(errors.read().decode(errors="replace").split())[-300:]
-                    raise KlipError(f"ffmpeg could not write {path}: {reason}")
+        with folder_aside(path) as aside, tempfile.TemporaryFile() as errors:
+            made = aside / path.name
+            command = [program, *options, str(made)]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as ffmpeg:
+                assert ffmpeg.stdin is not None
+                with suppress(BrokenPipeError):  # it has stopped, and says why
+                    for frame in itertools.chain([first], frames):
+                        ffmpeg.stdin.write(np.ascontiguousarray(frame).data)
+                    ffmpeg.stdin.close()
+            if ffmpeg.returncode:
+                errors.seek(0)
+                reason = " ".join(errors.read().decode(errors="replace").split())[-300:]
+                raise KlipError(f"ffmpeg could not write {path}: {reason}")
             with disk(path):
-                os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+                operations.replace(made, path)
 
     return write

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from klip.disk import operations
 from klip.errors import KlipError
 from klip.policies.card import model_card
 from klip.policies.evaluation import Evaluation, evaluate
@@ -21,7 +19,7 @@ from klip.policies.loading import EXPORTED, TrainedPolicy, read
 from klip.policies.policy import policy_arrays
 from klip.runs.checkpoint import Checkpoint, Damaged, encode
 from klip.runs.checkpoint import read as read_checkpoint
-from klip.runs.files import disk, write_whole
+from klip.runs.files import disk, folder_aside, put_folder, write_whole
 
 CONFIG, CARD, GRAPH = "config.json", "README.md", "policy.onnx"
 FILES = (EXPORTED, CONFIG, CARD, GRAPH)
@@ -79,20 +77,16 @@ def export(
     if episodes:
         result, seen = _evaluated(trained, episodes, seed, trust_task, progress)
     with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        aside.chmod(0o755)
+        operations.make_folders(path.parent)
+    with folder_aside(path) as aside:
         difference, missing = _write_graph(aside / GRAPH, trained, seen, onnx)
         write_whole(aside / EXPORTED, encode(_portable(trained)))
         config = json.dumps(dict(trained.policy.config), indent=2, sort_keys=True) + "\n"
         write_whole(aside / CONFIG, config.encode())
         card = model_card(trained, result, difference, missing)
         write_whole(aside / CARD, card.encode())
-        with disk(path):
-            _put(aside, path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        _check_place(path, force)
+        put_folder(aside, path)
     files = tuple(name for name in FILES if (path / name).exists())
     return Exported(path, files, missing, result, difference)
 
@@ -135,7 +129,7 @@ def _write_graph(
         write_whole(path, encode_graph(trained.policy))
         return check_graph(path, trained.policy, seen), ()
     except NoOnnx:
-        path.unlink(missing_ok=True)
+        operations.remove(path)
         return None, (f"{GRAPH}: {MISSING}",)
 
 
@@ -175,20 +169,3 @@ def _is_export(path: Path) -> bool:
     except Damaged:
         return False
     return True
-
-
-def _put(aside: Path, path: Path) -> None:
-    """Rename a folder into place; an export that is there is moved away first, then removed."""
-    if not path.exists() or not any(path.iterdir()):
-        os.replace(aside, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
-    os.replace(path, old)  # onto an empty folder
-    try:
-        os.replace(aside, path)
-    except OSError:
-        os.replace(old, path)
-        raise
-    for name in FILES:
-        (old / name).unlink(missing_ok=True)
-    old.rmdir()

@@ -26,7 +26,7 @@ from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.advantages import Rollout, preparation
 from klip.ppo.config import Config, lockstep_key
-from klip.ppo.divergence import bad_action, bad_step, diagnosis, not_finite
+from klip.ppo.divergence import bad_action, bad_step, beyond, diagnosis, not_finite
 from klip.ppo.member import PPOMember, arrays_of, begun, program, take
 from klip.ppo.normalise import Moments, RewardScale, normalise
 from klip.ppo.replay import Learned, kept, learned, orders, to_keep
@@ -89,7 +89,10 @@ class Cohort:
             if run.status == "running":
                 try:
                     row = self.learn(i, rollout)
-                except Exception as error:  # a shape is anybody's code, and ours may be wrong
+                except (
+                    Exception,
+                    SystemExit,
+                ) as error:  # a shape is anybody's code, and ours may be wrong
                     what = f"{type(error).__name__}: {error}"
                     what = f"learning with the shape {run.config.shape} raised {what}"
                     run.end("failed", what, traceback.format_exc())
@@ -157,6 +160,10 @@ class Cohort:
         """Train one run on its rollout; its row of metrics, or None if it ended without one."""
         run = self.runs[i]
         c, k, value = run.config, run.iteration, run.value
+        for what, moments in (("observation", self.moments), ("return", self.scale.moments)):
+            if not np.isfinite(moments.variance[i]).all():
+                run.end("diverged", beyond(c, k, what, moments.variance[i]))
+                return None
         data = self._data(run, rollout)
         names = numbers(value)
         rows, there = orders(c, k, len(data.ages))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
-from klip.engine.fields import LATE, conform, stored
+from klip.engine.fields import LATE, conform, stored, types_of
 from klip.errors import KlipError
 from klip.ppo.arguments import arguments_in, spelled
 from klip.runs import LONGEST_NAME, config_id
@@ -151,7 +151,7 @@ class Config:
         """Whole iterations within `steps`."""
         return self.steps // self.batch
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """A hash of everything above that results depend on: equal ids are equal runs."""
         return config_id(self.stored)
@@ -238,7 +238,7 @@ def lockstep_key(c: Config) -> tuple[Any, ...]:
            "value_weight", "value_clip", "max_grad_norm", "adam_b1", "adam_b2", "adam_eps",
            "log_std", "lag", "replay", "gradient_steps", "ratio", "correction_cap", "trace",
            "age_weights"}  # fmt: skip
-    return tuple(getattr(c, f.name) for f in dataclasses.fields(c) if f.name not in own)
+    return tuple(getattr(c, name) for name in types_of(Config) if name not in own)
 
 
 def digest_of_task(task: str) -> str:

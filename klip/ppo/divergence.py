@@ -39,6 +39,17 @@ def bad_action(c: Config, iteration: int, t: int) -> str:
     )
 
 
+def beyond(c: Config, iteration: int, what: str, variance: NDArray[Any]) -> str:
+    """The environment's numbers are finite, and so large that their variance is not."""
+    flat = np.ravel(variance)
+    place = f"[{np.flatnonzero(~np.isfinite(flat))[0]}]" if what == "observation" else ""
+    return (
+        f"the variance of the {what}{place} is {flat[~np.isfinite(flat)][0]} in iteration "
+        f"{iteration + 1} of {c.iterations}: the environment gives numbers near 1e154 or beyond; "
+        "let it scale them"
+    )
+
+
 def not_finite(row: Mapping[str, Any]) -> str:
     """The first metric that is not finite, or nothing.
 

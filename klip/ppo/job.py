@@ -14,7 +14,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klip.engine.fields import typed, whole
+from klip.engine.fields import typed, whole, with_seed
 from klip.engine.job import Entry, Fields, Kind, OldSamples
 from klip.engine.plan import names_in
 from klip.errors import KlipError
@@ -65,12 +65,12 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
             if "task_args" in given:
                 given["task_args"] = spelled(given["task_args"])
             fields = typed(Config, given, OWN)
-            for seed in entry.seeds:
-                configs += [
-                    config(task, shape=shape, seed=seed, **fields)
-                    for task in tasks
-                    for shape in shapes
-                ]
+            first = [
+                config(task, shape=shape, seed=entry.seeds[0], **fields)
+                for task in tasks
+                for shape in shapes
+            ]
+            configs += [with_seed(made, seed) for seed in entry.seeds for made in first]
         except KlipError as error:
             raise KlipError(f"{entry.where}: {error}") from None
     return configs

@@ -55,6 +55,7 @@ def train(
     checkpoint_every: float = CHECKPOINT_EVERY,
     accept_changes: bool = False,
     start_over: bool = False,
+    iteration_limit: float | None = None,
     progress: Listener = lambda news: None,
     **fields: Any,
 ) -> list[Result]:
@@ -74,10 +75,12 @@ def train(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on with runs begun under other versions or on another processor
         start_over: begin those again whose checkpoints are all damaged
+        iteration_limit: seconds without an iteration after which a process is replaced, as when
+            an environment hangs; none unless given
         progress: hears of every iteration of every run, by its id
         fields: those of `Config`, `steps` among them
 
     """
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
     found = survey(plan(task, shape, seeds, **fields), keeping)
-    return ended(finish(found, here(workers), progress))
+    return ended(finish(found, here(workers, iteration_limit), progress))

@@ -1,6 +1,7 @@
 """A run on disk: its config, its metrics, its checkpoints, its lock.
 
-Knows theory, for the names of diagnostics; trainers write runs, reports and policies read them.
+Knows disk, and theory for the names of diagnostics; trainers write runs, reports and
+policies read them.
 """
 
 from klip.runs.checkpoint import LONGEST_NAME, Checkpoint, Damaged, config_id

@@ -22,7 +22,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from klip.errors import KlipError
-from klip.runs.files import read_file, shown
+from klip.runs.files import of_json, read_file, shown
 
 FORMAT = 1
 STATUSES = ("running", "done", "diverged", "failed")
@@ -30,6 +30,11 @@ _METRICS = "metrics"
 _BLANK = "0" * 64
 _MARK = b'\\"sha256\\":\\"'  # as it stands in the header: JSON within JSON
 LONGEST_NAME = 300
+LARGEST_METRICS = 256_000_000
+"""Bytes of a run's metrics: some 170,000 iterations."""
+LARGEST_HEADER = 16_000_000
+_DENSEST = 100  # bytes of metrics in one of the deflated ones; a real run has some 3
+_LARGE = 64_000_000  # a file of more bytes is checked piece by piece before it is read
 HOW = frozenset({"processes"})
 """Fields of a config that say how a run is computed. No byte of its results depends on them."""
 
@@ -143,12 +148,16 @@ def decode(data: bytes) -> Checkpoint:
         raise Damaged(f"its status is {checkpoint.status!r}, and can be {', '.join(STATUSES)}")
     if not own:
         raise Damaged("its id is not that of its config")
+    if checkpoint.metrics_size > min(LARGEST_METRICS, _DENSEST * len(checkpoint.metrics) + 2**20):
+        raise Damaged(f"its copy of the metrics claims {checkpoint.metrics_size:,} bytes")
     return checkpoint
 
 
 def read(path: Path) -> Checkpoint:
     """The checkpoint in a file."""
     try:
+        if path.is_file() and path.stat().st_size > _LARGE:
+            _check_piecewise(path)
         return decode(read_file(path))
     except Damaged as error:
         raise Damaged(f"{path} cannot be used: {error}") from None
@@ -156,25 +165,49 @@ def read(path: Path) -> Checkpoint:
         raise Damaged(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _header(data: bytes) -> dict[str, Any]:
-    """What the file says about itself, once its checksum is found right."""
+def _check_piecewise(path: Path) -> None:
+    """Raise unless a large file is what its checksum says; so garbage is never in memory whole."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        place, end = _place_of_checksum(size.to_bytes(8, "little") + file.read(_most(size)))
+        file.seek(0)
+        sha256 = hashlib.sha256(file.read(place))
+        given = file.read(end - place)
+        sha256.update(_BLANK.encode())
+        while piece := file.read(1 << 20):
+            sha256.update(piece)
+    if sha256.hexdigest().encode() != given:
+        raise Damaged("its content does not match its checksum")
+
+
+def _most(size: int) -> int:
+    return min(size, LARGEST_HEADER)
+
+
+def _place_of_checksum(data: bytes) -> tuple[int, int]:
+    """Where the checksum stands in a file, from its beginning: from and to."""
     if len(data) < 8:
         raise Damaged("it is empty or cut short")
     size = int.from_bytes(data[:8], "little")
-    header = data[8 : 8 + size] if size <= len(data) else b""
-    place = header.find(_MARK) + len(_MARK) + 8
-    if not header or place < len(_MARK) + 8:
+    place = data[: 8 + size].find(_MARK, 8) if size <= min(len(data), LARGEST_HEADER) else -1
+    if place < 0:
         raise Damaged("it is not one of Klip's, or its beginning is damaged")
-    end = place + len(_BLANK)
+    return place + len(_MARK), place + len(_MARK) + len(_BLANK)
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    """What the file says about itself, once its checksum is found right."""
+    place, end = _place_of_checksum(data)
     blank = hashlib.sha256(data[:place])
     blank.update(_BLANK.encode())
     blank.update(memoryview(data)[end:])
     if blank.hexdigest().encode() != data[place:end]:
         raise Damaged("its content does not match its checksum")
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
     try:
-        about = json.loads(json.loads(header)["__metadata__"]["klip"])
+        about = of_json(of_json(header)["__metadata__"]["klip"].encode())
         known = int(about["format"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise Damaged("it is not one of Klip's") from None
     if known != FORMAT:
         raise Damaged(f"it is of format {known}, and this version of Klip reads {FORMAT}")

@@ -9,17 +9,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from klip.errors import KlipError
 from klip.runs.checkpoint import Checkpoint, Damaged, config_id, known_config
-from klip.runs.files import read_file, shown
+from klip.runs.files import read_json, shown
 from klip.runs.lock import is_locked
-from klip.runs.store import METRICS, NEWEST, PREVIOUS, lost, read_own
+from klip.runs.store import LARGEST_CONFIG, METRICS, NEWEST, PREVIOUS, lost, metrics_in, read_own
 
+LARGEST_TAIL: Final = 16_000_000
+"""Bytes of metrics after the last checkpoint that are read while a run is trained."""
+LONGEST_ROW: Final = 1_000_000
 _FOLDER = re.compile(r"seed-\d+-([0-9a-f]{10})")
 
 
@@ -83,16 +86,16 @@ def read_run(path: Path) -> Record:
     point = _newest(path, named[1], notes)
     if point is None:
         config = _read_config(path, named[1])
-        rows = _parse(_bytes(path / METRICS), []) if live else []
+        rows = _parse(_metrics(path, None)[0], []) if live else []
         if not notes and lost(path):
             notes.append("its checkpoints are lost: begin it again with --start-over")
         status = "running" if live else "damaged" if notes else "stopped"
         return Record(path, config, named[1], status, "; ".join(notes), 0, rows, {}, (), (), notes)
-    text = _bytes(path / METRICS)
+    text, size = _metrics(path, point)
     if not point.covers(text):
         notes.append(f"{METRICS} is damaged: its rows were read from the checkpoint")
         text = point.metrics_text()
-    elif point.status in ("done", "diverged") and len(text) > point.metrics_size:
+    elif point.status in ("done", "diverged") and size > point.metrics_size:
         notes.append(f"{METRICS} has more in it than the run: that was not read")
     if not live:  # what comes after the checkpoint will be trained again
         text = text[: point.metrics_size]
@@ -133,10 +136,10 @@ def _newest(path: Path, id: str, notes: list[str]) -> Checkpoint | None:
 
 def _read_config(path: Path, id: str) -> dict[str, Any]:
     try:
-        config = json.loads(_bytes(path / "config.json"))
+        config = read_json(path / "config.json", most=LARGEST_CONFIG)
         if config_id(config) == id:
             return known_config(config)
-    except (Damaged, KeyError, ValueError, TypeError, AttributeError, RecursionError):
+    except (Damaged, OSError, KeyError, ValueError, TypeError, AttributeError):
         pass
     raise Damaged(
         f"{path} has no checkpoint yet and its config.json is damaged, so what the run was cannot "
@@ -144,26 +147,33 @@ def _read_config(path: Path, id: str) -> dict[str, Any]:
     )
 
 
-def _bytes(path: Path) -> bytes:
+def _metrics(path: Path, point: Checkpoint | None) -> tuple[bytes, int]:
+    """The metrics that a checkpoint covers, and some of those that came after; and their size."""
     try:
-        return read_file(path)
+        return metrics_in(path / METRICS, point, LARGEST_TAIL)
     except OSError:
-        return b""
+        return b"", 0
 
 
 def _parse(text: bytes, notes: list[str]) -> list[dict[str, Any]]:
     """The rows before the first line that is none: the last line may be half written."""
-    rows = []
-    lines = text.split(b"\n")
-    for number, line in enumerate(lines[:-1], 1):
+    rows: list[dict[str, Any]] = []
+    names: list[str] = []
+    place, number = 0, 1
+    while (end := text.find(b"\n", place)) >= 0:
         try:
-            row = json.loads(line)
-            value = row["return_mean"]
-            right = row["iteration"] == number and 0 <= row["step"] < 1 << 63
+            if end - place > LONGEST_ROW:
+                raise ValueError(number)
+            row = json.loads(text[place:end])
+            value, step = row["return_mean"], row["step"]
+            right = row["iteration"] == number and type(step) is int and 0 <= step < 1 << 63
             if not right or not (value is None or math.isfinite(value)):
                 raise ValueError(number)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             notes.append(f"line {number} of {METRICS} is damaged: the rows before it were read")
             break
-        rows.append(row)
+        if list(row) != names:
+            names = list(row)
+        rows.append(dict(zip(names, row.values(), strict=True)))  # all share the names' memory
+        place, number = end + 1, number + 1
     return rows

@@ -21,8 +21,10 @@ from tensorboard.plugins.hparams import metadata as hparams
 from tensorboard.plugins.text.summary_v2 import text_pb  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
+from klip.disk import operations
 from klip.errors import KlipError
-from klip.runs.files import disk, no_link, own_folder
+from klip.runs.files import disk, own_folder
+from klip.runs.lock import held
 from klip.runs.record import Record
 from klip.runs.sinks import (
     ENDED,
@@ -57,6 +59,12 @@ def write(record: Record, out: Path) -> Synced:
     """Add the rows that are new, or write the run's event file anew where others have changed."""
     names = [slug(str(record.config.get(name))) for name in ("task", "shape")]
     folder = own_folder(out, *names, record.path.resolve().name)
+    with held(folder):  # or two commands at once would add the same rows
+        return _brought_up(record, folder)
+
+
+def _brought_up(record: Record, folder: Path) -> Synced:
+    """Bring a run's event file up to date; nobody else writes it meanwhile."""
     sent, notes = read_state(folder / STATE)
     status = record.status if record.status in ENDED else ""
     reason = _why_anew(folder, record, sent, status)
@@ -112,27 +120,25 @@ def _retire(path: Path, *, last: bool) -> None:
     """Remove a file; the last one only loses its content, so that whoever reads it moves on."""
     with disk(path):
         if last and path.is_file() and not path.is_symlink():
-            os.close(no_link(str(path), os.O_WRONLY | os.O_TRUNC))
+            operations.close(operations.create(path))
         else:
-            path.unlink(missing_ok=True)
+            operations.remove(path)
 
 
 def _append(file: Path, size: int, data: bytes) -> int:
     """Add to a file of this size, and return the new size; if that fails, the file is as it was."""
     with disk(file):
-        handle = no_link(str(file), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        handle = operations.create(file, os.O_WRONLY | os.O_APPEND)
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
+            operations.write(handle, data)
+            operations.sync(handle)
         except OSError:
-            os.ftruncate(handle, size)
+            operations.truncate(handle, size)
             if not size:
-                file.unlink()
+                operations.remove(file)
             raise
         finally:
-            os.close(handle)
+            operations.close(handle)
     return size + len(data)
 
 

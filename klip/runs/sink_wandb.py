@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import struct
 import tempfile
 import time
@@ -17,8 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from klip.disk import operations
 from klip.errors import KlipError
-from klip.runs.files import DiskTrouble, disk, own_folder
+from klip.runs.files import DiskTrouble, disk, folder_aside, own_folder, put_folder
+from klip.runs.lock import held
 from klip.runs.record import Record
 from klip.runs.sinks import (
     STATE,
@@ -79,19 +80,23 @@ def opened(online: bool) -> Iterator[Sink]:
 def write_offline(record: Record, out: Path) -> Synced:
     """Make the run's offline folder anew, if there is anything new."""
     base = own_folder(out, "wandb")
+    with held(base):  # or two commands at once would each write it
+        return _made_anew(record, base)
+
+
+def _made_anew(record: Record, base: Path) -> Synced:
+    """Make the run's folder in `base`, which nobody else writes to meanwhile."""
     old = sorted(base.glob(f"offline-run-*-{record.id}"))
     for path in [path for path in old if path.is_symlink()]:
         with disk(base):
-            path.unlink()  # nothing that we wrote, and not to be written through
+            operations.remove(path)  # nothing that we wrote, and not to be written through
         old.remove(path)
     sent, notes = read_state(old[-1] / STATE) if old else (None, [])
     reason = _why_anew(old, record, sent)
     now = (len(record.rows), record.status)
     if sent is not None and not reason and (sent.rows, sent.status) == now:
         return _synced(record, 0, "unchanged", old[-1], [])
-    with disk(base):
-        aside = Path(tempfile.mkdtemp(prefix=f".part-{record.id}-", dir=base))
-    try:
+    with folder_aside(base / record.id) as aside:
         run = _init(record, aside, mode="offline")
         _log(run, record, record.rows)
         run_folder = next((aside / "wandb").glob(f"offline-run-*-{record.id}"), aside)
@@ -102,16 +107,16 @@ def write_offline(record: Record, out: Path) -> Synced:
                 "disk is full, or give another folder with --to-dir"
             )
         for part in ("tmp", "logs"):
-            shutil.rmtree(run_folder / part, ignore_errors=True)
+            if (run_folder / part).is_dir():
+                operations.remove_tree(run_folder / part)
         status = Sent.of(record.rows, record.status, file.name, file.stat().st_size)
         write_state(run_folder / STATE, status)
         place = base / run_folder.name
+        put_folder(run_folder, place)
         with disk(base):
-            for path in old:
-                shutil.rmtree(path)
-            os.replace(run_folder, place)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            for path in old:  # if they are still there after a crash, all is written anew
+                if path != place:
+                    operations.remove_tree(path)
     had = sent.rows if sent is not None and not reason else 0
     outcome = "written anew" if old and (sent is None or reason) else "added"
     return _synced(record, len(record.rows) - had, outcome, place, [*notes, reason])

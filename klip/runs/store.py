@@ -11,6 +11,7 @@ lock                     held by whoever trains it
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
@@ -19,13 +20,14 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from klip.disk import operations
 from klip.errors import KlipError
-from klip.runs.checkpoint import Checkpoint, Damaged, config_id, encode, read
-from klip.runs.files import disk, no_link, read_file, shown, write_whole
+from klip.runs.checkpoint import LARGEST_METRICS, Checkpoint, Damaged, config_id, encode, read
+from klip.runs.files import disk, of_json, read_file, shown, sweep, write_whole
 from klip.runs.lock import Lock
 from klip.runs.machine import differences, this_machine
 
@@ -33,6 +35,8 @@ NEWEST, PREVIOUS = "checkpoint.safetensors", "previous.safetensors"
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 TRACEBACK = "traceback.txt"
+LARGEST_CONFIG: Final = 1_000_000
+"""Bytes of a config.json that are read."""
 
 
 class ChangedMachine(KlipError):
@@ -69,13 +73,14 @@ class RunFolder:
         self._machine = this_machine(libraries)
         self.notes: list[str] = []
         with disk(path):
-            path.mkdir(parents=True, exist_ok=True)
+            operations.make_folders(path)
         self._lock = Lock(path)
         try:
             self.checkpoint = self._newest(start_over)
             self.machines, self.history = self._going_on(accept_changes)
             self._write_config()
             self._metrics = self._open_metrics()
+            self._tidy()
         except BaseException:
             self._lock.release()
             raise
@@ -85,10 +90,13 @@ class RunFolder:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one more line of metrics."""
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        left = line
+        if self._size + len(line) > LARGEST_METRICS:
+            raise KlipError(
+                f"{self.path / METRICS} would be larger than {LARGEST_METRICS:,} bytes: give a "
+                "larger rollout, so that there are fewer iterations"
+            )
         with disk(self.path / METRICS):
-            while left:  # a disk that is nearly full writes a part, and fails after that
-                left = left[self._metrics.write(left) :]
+            operations.write(self._metrics, line)
         self._take_in(line)
 
     def save(
@@ -103,9 +111,11 @@ class RunFolder:
             self.config, iteration, arrays, self._deflate.so_far(), self._size,
             self._sha256.hexdigest(), status, reason, self.machines, self.history,
         )  # fmt: skip
+        with disk(self.path / METRICS):
+            operations.sync(self._metrics)  # it must not last shorter than what counts on it
         write_whole(self.path / NEWEST, encode(checkpoint), keep=self.path / PREVIOUS)
         self.checkpoint = checkpoint
-        self._write_status(checkpoint)
+        write_whole(self.path / STATUS, _status(checkpoint))
 
     def keep_traceback(self, text: str) -> None:
         """Write the traceback of what the run failed of; without one, the last is removed."""
@@ -114,11 +124,11 @@ class RunFolder:
             write_whole(path, text.encode("utf-8", "backslashreplace"))
         else:
             with disk(path):
-                path.unlink(missing_ok=True)
+                operations.remove(path)
 
     def close(self) -> None:
         """Let go of the run."""
-        self._metrics.close()
+        operations.close(self._metrics)
         self._lock.release()
 
     # -- finding out where it stands ----------------------------------------------------------
@@ -167,7 +177,7 @@ class RunFolder:
         free = (f"{path.name}.damaged-{k}" for k in itertools.count(1))
         name = next(name for name in free if not (self.path / name).exists())
         with disk(path):
-            os.replace(path, self.path / name)
+            operations.replace(path, self.path / name)
         return name
 
     def _going_on(
@@ -201,8 +211,7 @@ class RunFolder:
     def _write_config(self) -> None:
         """Write config.json unless it is there; its content is known, so damage is undone."""
         path, data = self.path / "config.json", _json(self.config)
-        with disk(path):
-            there = read_file(path) if path.exists() else None
+        there = _beginning(path) if path.exists() else None
         if there == data:
             return
         write_whole(path, data)
@@ -212,16 +221,16 @@ class RunFolder:
     def _is_own(self, data: bytes) -> bool:
         """Whether a config.json is this run's, though perhaps computed in another way."""
         try:
-            config = json.loads(data)
+            config = of_json(data)
             return data == _json(config) and config_id(config) == config_id(self.config)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError):
             return False
 
-    def _open_metrics(self) -> Any:
-        """The open metrics file, cut back to the checkpoint or restored from it."""
+    def _open_metrics(self) -> int:
+        """The handle of the metrics file, cut back to the checkpoint or restored from it."""
         path, point = self.path / METRICS, self.checkpoint
         with disk(path):
-            text = read_file(path) if path.exists() else b""
+            text, size = metrics_in(path, point)
         kept = b""
         if point is not None:
             kept = text[: point.metrics_size]
@@ -229,14 +238,22 @@ class RunFolder:
                 kept = point.metrics_text()
                 write_whole(path, kept)
                 self._note("metrics.jsonl was damaged, and was restored from the checkpoint")
-            elif self.ended and text != kept:
+            elif self.ended and size > len(kept):
                 self._note("metrics.jsonl had more in it than the run, and was cut back")
         self._deflate, self._sha256, self._size = Deflate(), hashlib.sha256(), 0
         self._take_in(kept)
         with disk(path):
-            file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115
-            file.truncate(len(kept))
-        return file
+            handle = operations.create(path, os.O_WRONLY | os.O_APPEND)
+            operations.truncate(handle, len(kept))
+            operations.sync_folder(self.path)
+        return handle
+
+    def _tidy(self) -> None:
+        """Bring up to date what a process that was killed left behind."""
+        sweep(self.path)
+        path = self.path / STATUS
+        if self.checkpoint is not None and _beginning(path) != _status(self.checkpoint):
+            write_whole(path, _status(self.checkpoint))
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -246,16 +263,6 @@ class RunFolder:
         self._deflate.add(text)
         self._sha256.update(text)
         self._size += len(text)
-
-    def _write_status(self, point: Checkpoint) -> None:
-        about = {
-            "status": point.status,
-            "reason": point.reason,
-            "iteration": point.iteration,
-            "machines": [dict(machine) for machine in point.machines],
-            "history": list(point.history),
-        }
-        write_whole(self.path / STATUS, _json(about))
 
 
 class Deflate:
@@ -272,6 +279,40 @@ class Deflate:
     def so_far(self) -> bytes:
         """All that was taken in, compressed."""
         return b"".join((*self._ready, self._stream.copy().flush()))
+
+
+def _status(point: Checkpoint) -> bytes:
+    """How a run stands, as its status file has it."""
+    about = {
+        "status": point.status,
+        "reason": point.reason,
+        "iteration": point.iteration,
+        "machines": [dict(machine) for machine in point.machines],
+        "history": list(point.history),
+    }
+    return _json(about)
+
+
+def metrics_in(path: Path, point: Checkpoint | None, more: int = 0) -> tuple[bytes, int]:
+    """The metrics that a checkpoint covers and `more` bytes after them, and the file's size.
+
+    Whatever lies in a file of that name, no more of it is read.
+    """
+    if not path.exists():
+        return b"", 0
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
+    with path.open("rb") as file:
+        known = point.metrics_size if point is not None else 0
+        return file.read(known + more), os.fstat(file.fileno()).st_size
+
+
+def _beginning(path: Path) -> bytes:
+    """A small file of ours, or nothing where it is none: more than any has is not read."""
+    try:
+        return read_file(path, LARGEST_CONFIG)
+    except OSError:
+        return b""
 
 
 def lost(path: Path) -> bool:

@@ -62,7 +62,7 @@ def load_module(place: str) -> ModuleType:
         return sys.modules[name]
     except KlipError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise KlipError(
             f"{place} does not import ({type(error).__name__}: {error}); "
             f"make `python {place if place.endswith('.py') else '-m ' + place}` run first"

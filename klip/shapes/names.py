@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import inspect
 import keyword
 import re
@@ -84,11 +85,17 @@ def parse(text: str, rooms: tuple[str, ...] = SHAPES) -> Region:
     Traceback (most recent call last):
     klip.shapes.names.NameUnknown: no shape is called 'clap'; did you mean clip?
     """
-    value = _evaluate(text, Shape, rooms)
+    value = _evaluate(text, Shape, rooms) if ":" in text else _known(text, rooms)
     if not isinstance(value, Region):
         what = type(value).__mro__[1].__name__.lower()
         raise KlipError(f"'{text}' is a {what}, not a shape: write it as part of one")
     return value
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(text: str, rooms: tuple[str, ...]) -> Any:
+    """What a spelling without anybody's code stands for, which never changes."""
+    return _evaluate(text, Shape, rooms)
 
 
 def shape_of(spelling: str) -> Region | None:

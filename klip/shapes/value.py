@@ -289,12 +289,24 @@ def _check_takes_a_sample(cls: type[Value], name: str) -> None:
 
 def _check(owner: str, f: dataclasses.Field[Any], value: Any) -> None:
     """Raise unless field `f` allows `value`."""
-    if value is None or isinstance(value, Value):
+    if value is None:
         return
     choices = f.metadata.get("choices")
     if choices is not None:
         if value not in choices:
             raise ParameterError(f"{owner}: {f.name}={value!r} must be one of {', '.join(choices)}")
+        return
+    kind = _kind_of_part(f)
+    if kind is not None:
+        if not isinstance(value, kind):
+            word = kind.__name__.lower()
+            raise ParameterError(f"{owner}: {f.name}={value} must be a {word}")
+        return
+    if isinstance(value, Value):
+        if not isinstance(value, Threshold) and ("above" in f.metadata or is_number(f.default)):
+            raise ParameterError(
+                f"{owner}: {f.name}={value} must be a number, or a threshold such as by-age"
+            )
         return
     if not is_number(value):
         if hasattr(value, "dtype"):
@@ -307,3 +319,14 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any) -> None:
         raise ParameterError(f"{owner}: {f.name}={value} must be greater than {above:g}")
     if at_least is not None and not value >= at_least:
         raise ParameterError(f"{owner}: {f.name}={value} must be at least {at_least:g}")
+
+
+def _kind_of_part(f: dataclasses.Field[Any]) -> type[Value] | None:
+    """The kind of value that a field holds by its annotation, such as `shape: Shape`; or None."""
+    name = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
+    kinds: list[type[Value]] = [Value]
+    for kind in kinds:
+        if kind.__name__ == name:
+            return kind
+        kinds += [below for below in kind.__subclasses__() if below.abstract]
+    return None

@@ -1,4 +1,4 @@
 """What runs say: studies of them, statistics over seeds, findings, tables.
 
-Knows shapes, ppo, runs and engine, and draws nothing; draw, pages and the commands import it.
+Knows disk, shapes, ppo, runs and engine, and draws nothing; draw, pages and the commands import it.
 """

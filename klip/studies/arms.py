@@ -31,6 +31,9 @@ PARTS: Final = ("zeroed", "weakened", "reversed", "zeroed_mass", "answer_zeroed"
                 "pass")  # fmt: skip
 """Shares of tokens that are averaged over training."""
 
+SCORED: Final = frozenset({"held_out", "greedy", "start_held_out"})
+"""The columns that a run has which is done."""
+
 Score = Callable[[Run], float]
 
 
@@ -90,8 +93,8 @@ class Arm:
 
     @property
     def ended(self) -> tuple[Run, ...]:
-        """The runs that are done."""
-        return tuple(run for run in self.runs if run.status == "done")
+        """The runs that are done, and have the scores of one."""
+        return tuple(r for r in self.runs if r.status == "done" and r.metrics.keys() >= SCORED)
 
     def scores(self, score: Score) -> dict[int, float | None]:
         """From seed to score; None for a run that diverged."""

@@ -97,6 +97,7 @@ def running_mean(values: Column, width: int) -> Column:
     """
     if width == 1 or not len(values):
         return values
+    width = min(width, 2 * len(values) + 1)  # of a run of which little is there yet
     there = ~np.isnan(values)
     half, ones = width // 2, np.ones(width)
     total, count = (

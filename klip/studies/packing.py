@@ -22,13 +22,24 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from klip.disk import operations
 from klip.errors import KlipError
 from klip.runs.checkpoint import config_id, known_config
 from klip.runs.completions import Completion
-from klip.runs.files import own_folder, write_whole
+from klip.runs.files import (
+    LARGEST_TEXT,
+    disk,
+    of_json,
+    own_folder,
+    read_file,
+    read_json,
+    write_whole,
+)
+from klip.runs.lock import held
 from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.runs.store import slug
 from klip.studies.arms import is_tokens, shown_runs
+from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
 
 FORMAT: Final = "klip study 1"
@@ -40,6 +51,10 @@ SHAPES_FORMAT: Final = "klip shapes 1"
 _FIELDS: Final = ("path", "id", "config", "status", "reason", "machines", "history", "notes",
                   "digest")  # fmt: skip
 _COUNTS: Final = ("iteration", "step", "episodes")
+LOOKS: Final = 5
+"""Times that a study is read again because it was packed anew meanwhile."""
+DENSEST: Final = 40
+"""Bytes of numbers in a byte of a Parquet file; metrics of real runs have some 2."""
 
 
 @dataclass(frozen=True)
@@ -60,57 +75,132 @@ def is_packed(folder: Path) -> bool:
 
 def pack(study: Study, folder: Path) -> Packed:
     """Write a study; it replaces a packed study that is there."""
-    if folder.is_dir() and any(folder.iterdir()) and not is_packed(folder):
+    if folder.is_dir() and not is_packed(folder) and any(map(_is_foreign, folder.iterdir())):
         raise KlipError(f"{folder} is not empty and not a packed study: choose another folder")
     own_folder(folder)
-    written: list[Path] = []
-    about: dict[str, str] = {}
-    for task in study.tasks:
-        name = _file_name(task, about)
-        data = _parquet([(i, run) for i, run in enumerate(study.runs) if run.task == task])
-        write_whole(folder / name, data)
-        about[name] = hashlib.sha256(data).hexdigest()
-        written.append(folder / name)
-    index = {
-        "format": FORMAT,
-        "files": about,
-        "runs": [{name: getattr(run, name) for name in _FIELDS} for run in study.runs],
-        "trouble": study.trouble,
-    }
-    write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
-    written.append(folder / INDEX)
-    for name, data in ((SAMPLES, _samples(study)), (SHAPES, _shapes(study))):
-        if data:
-            write_whole(folder / name, data)
-            written.append(folder / name)
-        else:  # of a study that was there before
-            (folder / name).unlink(missing_ok=True)
+    with held(folder):
+        written = _pack(study, folder)
     size = sum(path.stat().st_size for path in written)
     return Packed(tuple(written), size, len(study.runs))
 
 
-def unpack(folder: Path) -> Study:
-    """The study that was packed into a folder."""
+def _pack(study: Study, folder: Path) -> list[Path]:
+    """Write the files of a study into a folder that nobody else packs into meanwhile.
+
+    The index is the study: files that differ from those that are there wait beside them until it
+    is written, so that whoever reads finds the old study or the new, also after a crash.
+    """
+    before = _names_in(folder)
+    about: dict[str, str] = {}
+    beside: dict[str, str] = {}
+    for task in study.tasks:
+        name = _file_name(task, about)
+        data = _parquet([(i, run) for i, run in enumerate(study.runs) if run.task == task])
+        about[name] = _laid(folder, name, data)
+    for name, data in ((SAMPLES, _samples(study)), (SHAPES, _shapes(study))):
+        if data:
+            beside[name] = _laid(folder, name, data)
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        "files": about,
+        "beside": beside,
+        "runs": [{name: getattr(run, name) for name in _FIELDS} for run in study.runs],
+        "trouble": study.trouble,
+    }
+    former = sorted(before - {*about, *beside})  # of a study that was there before
+    if former:
+        index["former"] = former  # if we are killed now, the next `pack` removes them
+    write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
+    with disk(folder):
+        for name in (*about, *beside):
+            if _next(folder, name).exists():
+                operations.replace(_next(folder, name), folder / name)
+        for name in former:
+            operations.remove(folder / name)
+            operations.remove(_next(folder, name))
+        operations.sync_folder(folder)
+    return [folder / name for name in (*about, INDEX, *beside)]
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file in a folder without an index is none that a killed `pack` left there."""
+    return not (path.name.startswith(".") and path.suffix in (".next", ".part"))
+
+
+def _laid(folder: Path, name: str, data: bytes) -> str:
+    """Lay a file beside its place, unless it is there already; its checksum."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    if _digest_of(folder / name) != sha256:
+        write_whole(_next(folder, name), data)
+    return sha256
+
+
+def _next(folder: Path, name: str) -> Path:
+    """Where a file waits until the index names it."""
+    return folder / f".{name}.next"
+
+
+def _digest_of(path: Path) -> str:
     try:
-        index = json.loads((folder / INDEX).read_bytes())
+        return hashlib.sha256(read_file(path)).hexdigest()
+    except OSError:
+        return ""
+
+
+def _names_in(folder: Path) -> set[str]:
+    """The files that the index of a packed study names, and those that wait for one that does."""
+    waiting = {path.name[1 : -len(".next")] for path in folder.glob(".*.next")}
+    try:
+        index = read_json(folder / INDEX)
+        named = {*index["files"], *index.get("beside", (SAMPLES, SHAPES))}
+        named |= {*index.get("former", ())}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        named = set()
+    return {name for name in named | waiting if _is_ours(name)}
+
+
+def _is_ours(name: Any) -> bool:
+    """Whether a study has files of this name, which may come from a stranger's index."""
+    plain = isinstance(name, str) and Path(name).name == name and not name.startswith(".")
+    return plain and (name.endswith(".parquet") or name in (SAMPLES, SHAPES))
+
+
+def unpack(folder: Path) -> Study:
+    """The study that was packed into a folder; if it is packed again meanwhile, the new one."""
+    for _ in range(LOOKS):
+        began = _digest_of(folder / INDEX)
+        try:
+            return _unpacked(folder)
+        except KlipError:
+            if _digest_of(folder / INDEX) == began:
+                raise
+    raise KlipError(f"{folder} is being packed again and again: try once more when that is over")
+
+
+def _unpacked(folder: Path) -> Study:
+    try:
+        index = read_json(folder / INDEX)
         if index["format"] != FORMAT:
             raise KlipError(f"{folder / INDEX} is not a study that this version of Klip reads")
         metrics: dict[int, dict[str, Column]] = {}
         for name, sha256 in index["files"].items():
-            metrics |= _columns(_checked(folder, name, sha256))
+            metrics |= _columns(_table(_checked(folder, name, sha256)))
         runs = [_run(entry, metrics.get(i, {})) for i, entry in enumerate(index["runs"])]
+        if len({run.id for run in runs}) < len(runs):
+            raise ValueError("a run is there twice")
         study = Study(ordered(runs), tuple(map(str, index["trouble"])))
+        beside = index.get("beside")
         if is_tokens(study):
-            samples = _read_samples(folder)
+            samples = _read_samples(folder, beside)
             runs = [replace(run, samples=samples.get(run.id, ())) for run in study.runs]
             study = Study(tuple(runs), study.trouble)
-        if (folder / SHAPES).exists():
-            shapes = _read_shapes(folder)
+        if SHAPES in beside if beside is not None else (folder / SHAPES).exists():
+            shapes = _read_shapes(folder, beside)
             runs = [replace(run, portrait=shapes.get(_look(run))) for run in study.runs]
             study = Study(tuple(runs), study.trouble)
         return study
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError,
-            RecursionError) as error:  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError,
+            pl.exceptions.PolarsError, RecursionError) as error:  # fmt: skip
         raise KlipError(
             f"{folder} holds a damaged study ({type(error).__name__}: {error}): pack it again"
         ) from None
@@ -124,8 +214,8 @@ def _samples(study: Study) -> bytes:
     return _sealed(SAMPLES_FORMAT, "samples", by_run)
 
 
-def _read_samples(folder: Path) -> dict[str, tuple[Completion, ...]]:
-    kept = _unsealed(folder / SAMPLES, SAMPLES_FORMAT, "samples")
+def _read_samples(folder: Path, beside: Any) -> dict[str, tuple[Completion, ...]]:
+    kept = _unsealed(folder, SAMPLES, beside, SAMPLES_FORMAT, "samples")
     return {str(run): tuple(map(Completion.read, samples)) for run, samples in kept.items()}
 
 
@@ -141,8 +231,8 @@ def _shapes(study: Study) -> bytes:
     return _sealed(SHAPES_FORMAT, "shapes", kept) if kept else b""
 
 
-def _read_shapes(folder: Path) -> dict[tuple[str, str, int], Portrait]:
-    kept = _unsealed(folder / SHAPES, SHAPES_FORMAT, "shapes")
+def _read_shapes(folder: Path, beside: Any) -> dict[tuple[str, str, int], Portrait]:
+    kept = _unsealed(folder, SHAPES, beside, SHAPES_FORMAT, "shapes")
     shapes = {(shape, code, steps): of_fields(about) for shape, code, steps, about in kept}
     if any(look[0] != portrait.spelling for look, portrait in shapes.items()):
         raise ValueError(f"{SHAPES} has a picture of another shape")
@@ -156,12 +246,15 @@ def _sealed(format: str, name: str, data: Any) -> bytes:
     return (json.dumps({"format": format, "sha256": sha256, name: text}, indent=1) + "\n").encode()
 
 
-def _unsealed(path: Path, format: str, name: str) -> Any:
-    about = json.loads(path.read_bytes())
-    text = about[name]
-    if about["format"] != format or hashlib.sha256(text.encode()).hexdigest() != about["sha256"]:
+def _unsealed(folder: Path, file: str, beside: Any, format: str, name: str) -> Any:
+    """The plain data in a file; `beside` has the files' checksums, but for studies from before."""
+    path = folder / file
+    data = read_file(path, LARGEST_TEXT) if beside is None else _checked(folder, file, beside[file])
+    about = of_json(data)
+    text = about[name].encode()
+    if about["format"] != format or hashlib.sha256(text).hexdigest() != about["sha256"]:
         raise ValueError(f"{path.name} is not what its checksum says")
-    return json.loads(text)
+    return of_json(text)
 
 
 def _file_name(task: str, taken: dict[str, str]) -> str:
@@ -189,12 +282,27 @@ def _parquet(runs: list[tuple[int, Run]]) -> bytes:
     return file.getvalue()
 
 
-def _checked(folder: Path, name: str, sha256: str) -> pl.DataFrame:
-    if Path(name).name != name or not name.endswith(".parquet"):
+def _checked(folder: Path, name: str, sha256: str) -> bytes:
+    """A file of the study; it may still wait beside its place."""
+    if not _is_ours(name):
         raise ValueError(f"{name!r} is not the name of a file of metrics")
-    data = (folder / name).read_bytes()
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise ValueError(f"{name} is not what its checksum says")
+    for path in (folder / name, _next(folder, name)):
+        if path.exists():
+            data = read_file(path, None if name.endswith(".parquet") else LARGEST_TEXT)
+            if hashlib.sha256(data).hexdigest() == sha256:
+                return data
+    raise ValueError(f"{name} is not what its checksum says")
+
+
+def _table(data: bytes) -> pl.DataFrame:
+    """The table in a Parquet file; one of numbers alone, that takes what its bytes may hold."""
+    kinds = pl.read_parquet_schema(io.BytesIO(data))
+    odd = [name for name, kind in kinds.items() if kind not in (pl.Int64, pl.Float64)]
+    if odd or kinds.get("run") != pl.Int64:
+        raise ValueError(f"{', '.join(odd)[:80] or 'run'} is not a column of metrics")
+    rows = pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item()
+    if rows * len(kinds) * 8 > DENSEST * len(data) + 2**24:
+        raise ValueError(f"{len(data):,} bytes claim {rows:,} rows of {len(kinds)} columns")
     return pl.read_parquet(io.BytesIO(data))
 
 
@@ -207,22 +315,39 @@ def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:
         for column in part.drop("run"):
             if column.null_count() == len(part):
                 continue
-            values = column.cast(pl.Float64).to_numpy()
+            values = column.cast(pl.Float64).to_numpy(writable=True)
+            values[~np.isfinite(values)] = np.nan
             if place := re.fullmatch(r"(.+)\[(\d+)\]", column.name):
                 wide.setdefault(place[1], []).append(values)
             else:
                 own[column.name] = values
         own |= {name: np.stack(parts, axis=1) for name, parts in wide.items()}
+        _check_counts(own)
         runs[int(part["run"][0])] = own
     return runs
+
+
+def _check_counts(metrics: dict[str, Column]) -> None:
+    """Raise unless iterations are counted from 1, and steps grow with them."""
+    iteration, step = metrics["iteration"], metrics["step"]
+    counted = iteration.ndim == step.ndim == 1
+    counted = counted and np.array_equal(iteration, np.arange(1, len(iteration) + 1))
+    if not counted or not (step[0] >= 0 and step[-1] < 2.0**63 and np.all(np.diff(step) > 0)):
+        raise ValueError("its iterations or its steps are not counted as a trainer does")
 
 
 def _run(about: dict[str, Any], metrics: dict[str, Column]) -> Run:
     config = known_config(about["config"])
     if config_id(config) != about["id"]:
         raise ValueError(f"{about['path']} is not of the config that its id says")
+    if "shape" not in config:
+        raise ValueError(f"{about['path']} has no shape")
+    if odd := odd_setting(config):
+        raise ValueError(f"{about['path']}: {odd}")
+    metrics, left_out = sound_columns(metrics)
     return Run(
         str(about["path"]), str(about["id"]), config, str(about["status"]), str(about["reason"]),
-        tuple(about["machines"]), tuple(map(str, about["history"])),
-        tuple(map(str, about["notes"])), str(about["digest"]), metrics,
+        tuple({str(k): v for k, v in machine.items()} for machine in about["machines"]),
+        tuple(map(str, about["history"])),
+        (*map(str, about["notes"]), *left_out), str(about["digest"]), metrics,
     )  # fmt: skip

@@ -7,19 +7,20 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from klip.engine.process import Process
+from klip.engine.process import Process, parents_pipe
 from klip.errors import KlipError
 from klip.runs import Record, read_run, run_paths
 from klip.runs.completions import Completion
 from klip.runs.portraits import read_portrait
 from klip.runs.store import METRICS, NEWEST
 from klip.studies.packing import is_packed, unpack
+from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
 
 MANY: Final = 60
@@ -101,7 +102,7 @@ def _read_apart(paths: list[Path], folder: Path, workers: int) -> dict[Path, Run
 
 def main(handle: int) -> None:
     """Read the runs that the parent names, each in turn, and send them to it."""
-    pipe = Connection(handle)
+    pipe = parents_pipe(handle)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         folder, *paths = map(Path, json.loads(pipe.recv_bytes()))
         for path in paths:
@@ -128,8 +129,11 @@ def _read(path: Path, folder: Path) -> Run | str:
         samples = () if kept is None else tuple(Completion.from_json(kept.tobytes()))
     except KlipError as error:
         return _relative(str(error), folder)
+    if odd := odd_setting(record.config):
+        return _relative(f"{path} cannot be used: {odd}", folder)
+    metrics, left_out = sound_columns(columns(record.rows))
     portrait, trouble = read_portrait(path, record.config)
-    notes = [*record.notes, *([trouble] if trouble else [])]
+    notes = [*record.notes, *left_out, *([trouble] if trouble else [])]
     inside = path.relative_to(folder).as_posix()
     return Run(
         path.resolve().name if inside == "." else inside,
@@ -141,7 +145,7 @@ def _read(path: Path, folder: Path) -> Run | str:
         tuple(_relative(line, folder) for line in record.history),
         tuple(_relative(line, folder) for line in notes),
         _digest(record) if record.arrays else "",
-        columns(record.rows),
+        metrics,
         samples,
         portrait,
     )
@@ -204,7 +208,14 @@ def _numbers(values: Sequence[Any]) -> Column:
         if column.shape != (len(values),):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        numbers = [v if isinstance(v, (int, float)) else np.nan for v in values]
-        column = np.array(numbers, np.float64)
+        column = np.array([_number(v) for v in values], np.float64)
     column[~np.isfinite(column)] = np.nan
     return column
+
+
+def _number(value: Any) -> float:
+    """A number as a float; NaN for anything else, and for one that no float can hold."""
+    try:
+        return float(value) if isinstance(value, (int, float)) else np.nan
+    except OverflowError:
+        return np.nan

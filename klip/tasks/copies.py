@@ -24,6 +24,10 @@ and actions, without which no run could be resumed exactly.
 """
 
 
+RAISED = (Exception, SystemExit)
+"""What an environment may raise: `sys.exit()` in one must not end its neighbours."""
+
+
 class Transition(NamedTuple):
     """What one step gave."""
 
@@ -88,7 +92,10 @@ class Copy:
                 self.env.close()
                 self.env = make_environment(self._task, self._arguments)
             observation = self._checked(self.env.reset(seed=seed)[0])
-        except Exception as error:
+            if not np.isfinite(observation).all():
+                place = int(np.flatnonzero(~np.isfinite(observation))[0])
+                raise ValueError(f"observation[{place}] is {observation[place]}")
+        except RAISED as error:
             return failure("resetting", error)
         for count, action in enumerate(actions, 1):
             outcome = self.step(action)
@@ -108,12 +115,12 @@ class Copy:
             return Transition(
                 self._checked(observation), float(reward), bool(terminated), bool(truncated)
             )
-        except Exception as error:
+        except RAISED as error:
             return failure("stepping", error)
 
     def close(self) -> None:
         """Close it; one that raises on its way out must not keep the others from theirs."""
-        with suppress(Exception):
+        with suppress(*RAISED):
             self.env.close()
 
     def _checked(self, observation: Any) -> Floats:
@@ -149,6 +156,6 @@ class Here:
         self.drop(list(self.copies))
 
 
-def failure(doing: str, error: Exception) -> Failure:
+def failure(doing: str, error: BaseException) -> Failure:
     """What is being raised, in a line and whole."""
     return Failure(doing, f"{type(error).__name__}: {error}", traceback.format_exc())

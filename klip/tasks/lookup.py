@@ -44,7 +44,7 @@ def make_environment(task: str, arguments: Arguments = NONE) -> gymnasium.Env[An
             return gymnasium.make(spec, disable_env_checker=True, **arguments)
     except gymnasium.error.DependencyNotInstalled as error:
         raise TaskError(f"{task} needs what is not installed: {_remedy(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise TaskError(f"{task} could not be made: {words}") from error
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from klip.engine.process import Process
-from klip.tasks.copies import Copy, Failure, Played, Transition, failure
+from klip.engine.process import Process, parents_pipe
+from klip.tasks.copies import RAISED, Copy, Failure, Played, Transition, failure
 from klip.tasks.lanes import Arguments
 
 DEATHS = 3  # times in a row that a process may die at one request
@@ -189,7 +189,7 @@ class InProcesses:
 
 def main(handle: int) -> None:
     """The life of a process: hear what it steps, then answer until nobody asks any more."""
-    pipe = Connection(handle)
+    pipe = parents_pipe(handle)
     task, arguments, cores = json.loads(pipe.recv_bytes())
     arguments = ast.literal_eval(arguments)
     if cores:
@@ -209,7 +209,7 @@ def main(handle: int) -> None:
             try:
                 if number not in copies:
                     copies[number] = Copy(task, arguments)
-            except Exception as error:
+            except RAISED as error:
                 answer[number] = _written(failure("making it", error))
                 continue
             answer[number] = _written(_called(copies[number], request["do"], given))

@@ -207,3 +207,19 @@ def test_a_file_asks_to_stop(tmp_path):
     assert halt()
     (tmp_path / ".stop").unlink()
     assert halt()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "x", "5", "[]", '"step"', "{}", "null", '{"step": []}', '{"step": null}', '{"step": "9"}',
+     '{"step": 1, "kl": [0]}', '{"step": NaN}', '{"step": 1, "return_mean": Infinity}',
+     '{"step": 1' + "0" * 400 + "}", "[" * 9999],
+)  # fmt: skip
+def test_a_line_that_is_no_row_is_passed_over(tmp_path, line):
+    """Its trainer mends the file; who only looks goes on looking."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line + "\n")
+    tail = Tail(path, Config("CartPole-v1"))
+    assert tail.latest() == {}
+    path.write_text('{"iteration": 1, "step": 128, "return_mean": 1.5}\n')
+    assert tail.latest()["step"] == 128

@@ -1,8 +1,13 @@
 """Plans: what the shipped ones hold, what a file may say, and what it may not."""
 
+import time
+
 import pytest
 
 from klip.engine import read_plan, shipped_plans
+from klip.engine.advance import Keeping
+from klip.engine.finish import check_missing, estimate, survey
+from klip.engine.labels import labels_of
 from klip.errors import KlipError
 from klip.ppo.config import config
 
@@ -131,3 +136,18 @@ def test_mistakes_in_a_plan(text, message, tmp_path):
     with pytest.raises(KlipError, match=message) as raised:
         read_plan(path)
     assert "plan.toml" in str(raised.value)
+
+
+def test_thousands_of_seeds_take_no_time(tmp_path):
+    """Neither to be read nor to be chosen from, looked for, checked and estimated."""
+    path = tmp_path / "many.toml"
+    path.write_text("seeds = 4000\n[[runs]]\ntasks = ['CartPole-v1']\nshapes = ['clip']\n")
+    began = time.process_time()
+    chosen = read_plan(path).only(seeds=3999).configs
+    surveyed = survey(chosen, Keeping(tmp_path))
+    check_missing(surveyed)
+    assert "3999 of 3999 runs are missing" in estimate(surveyed, 2, "here")
+    assert len(labels_of(chosen)) == 3999
+    assert time.process_time() - began < 6.0  # on a machine that is busy, too
+    assert [c.seed for c in chosen] == list(range(3999))
+    assert chosen[7] == config("CartPole-v1", shape="clip", seed=7)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from multiprocessing import Pipe
 
 import pytest
 
@@ -80,3 +81,28 @@ def test_klip_is_found_where_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(process._HOME)
     monkeypatch.setattr(sys, "path", ["", "/lib"])
     assert import_path() == ["/lib", process._HOME]
+
+
+def test_nothing_that_is_forked_or_started_has_our_end_of_the_pipe():
+    """Or what an environment leaves behind would keep the parent waiting for news of the dead."""
+    ours, theirs = Pipe()
+    mine = process.parents_pipe(os.dup(theirs.fileno()))
+    theirs.close()
+    assert not os.get_inheritable(mine.fileno())
+    (hold, let_go), (ready, said) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(let_go)
+        os.write(said, b".")
+        os.read(hold, 1)
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        mine.close()
+        assert ours.poll(10)
+        with pytest.raises(EOFError):
+            ours.recv_bytes()
+    finally:
+        for each in (let_go, hold, ready, said):
+            os.close(each)
+        os.waitpid(child, 0)

@@ -1,6 +1,7 @@
 """A worker: its cores, on systems that can pin and on those that cannot, and its parent's end."""
 
 import os
+import threading
 from multiprocessing import Pipe
 
 import pytest
@@ -42,3 +43,20 @@ def test_a_parent_that_is_gone_leaves_nothing_to_do(monkeypatch):
     worker.main(os.dup(theirs.fileno()))
     theirs.close()
     assert trained == []
+
+
+def test_an_environment_that_hangs_does_not_keep_it_alive_after_its_parent(monkeypatch):
+    """There is nobody left who could end it."""
+    ended, stop = [], threading.Event()
+    monkeypatch.setattr(worker, "GRACE", 0.05)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    ours, theirs = Pipe()
+    listening = threading.Thread(target=worker._listen, args=(theirs, stop))
+    listening.start()
+    ours.send_bytes(b"stop")
+    assert stop.wait(10)
+    assert not ended  # a parent that only asks to stop may end it itself
+    ours.close()
+    listening.join(10)
+    assert ended == [1]
+    theirs.close()

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from klip.disk import operations
 from klip.errors import KlipError
 from klip.policies import evaluate, export, load, read
 from klip.policies.graph import WrongOutputs
@@ -130,3 +131,48 @@ def test_what_cannot_be_evaluated_can_be_exported_without(runs, tmp_path):
     assert names(tmp_path) == []
     made = export(trained, tmp_path / "out", onnx=False, episodes=0)
     assert "not evaluated" in (made.path / "README.md").read_text()
+
+
+def test_an_export_is_replaced_in_one_step(runs, tmp_path, monkeypatch):
+    """Killed at any moment, the old one is there or the new one; and nothing is left of either."""
+    out, old, new = tmp_path / "out", read(runs["CartPole-v1"]), read(runs["Hopper-v4"])
+    steps = ("create", "write", "sync", "sync_folder", "replace", "exchange", "remove",
+             "make_folder", "remove_folder")  # fmt: skip
+    export(old, out, episodes=0, onnx=False)
+    counted = count(monkeypatch, steps, 10**9, lambda: export(
+        new, out, episodes=0, onnx=False, force=True))  # fmt: skip
+    seen = set()
+    for last in range(counted):
+        export(old, out, episodes=0, onnx=False, force=True)
+        with pytest.raises(Killed):
+            count(monkeypatch, steps, last, lambda: export(
+                new, out, episodes=0, onnx=False, force=True))  # fmt: skip
+        seen.add(load(out).task)
+    assert seen == {"CartPole-v1", "Hopper-v4"}
+    export(old, out, episodes=0, onnx=False, force=True)
+    assert names(tmp_path) == ["out"]
+
+
+class Killed(BaseException):
+    """At once, so that nothing is tidied up."""
+
+
+def count(monkeypatch, steps, last, do):
+    """Do something, and be killed after so many operations on the disk; or how many there were."""
+    done = 0
+
+    def counted(real):
+        def operation(*args):
+            nonlocal done
+            if done >= last:
+                raise Killed
+            done += 1
+            return real(*args)
+
+        return operation
+
+    with monkeypatch.context() as patch:
+        for name in steps:
+            patch.setattr(operations, name, counted(getattr(operations, name)))
+        do()
+    return done

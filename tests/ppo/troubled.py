@@ -8,7 +8,9 @@ from gymnasium import spaces
 
 from klip.engine.random import episode_seed
 
-KINDS = ("none", "nan-reward", "inf-reward", "nan-observation", "inf-observation", "step", "reset")
+KINDS = ("none", "nan-reward", "inf-reward", "big-reward", "nan-observation", "inf-observation",
+         "big-observation", "step", "reset")  # fmt: skip
+BIG = 1e300
 UNLUCKY = 1  # the seed of the run that meets it
 EPISODE, STEP = 9, 2
 MODULE = __name__
@@ -41,14 +43,18 @@ class Walk(gymnasium.Env):
         if now and self.trouble == "step":
             raise RuntimeError("the wheel came off")
         if now and self.trouble.endswith("reward"):
-            reward = float(self.trouble[:3])
+            reward = number(self.trouble)
         observation = self._see()
         if now and self.trouble.endswith("observation"):
-            observation[1] = float(self.trouble[:3])
+            observation[1] = number(self.trouble)
         return observation, reward, abs(self.at) > 5, self.steps >= 7, {}
 
     def _see(self):
         return np.array([self.at, self.steps])
+
+
+def number(trouble):
+    return BIG if trouble.startswith("big") else float(trouble[:3])
 
 
 def task(kind):

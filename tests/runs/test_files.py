@@ -1,12 +1,23 @@
 """Files are whole or not there, and the disk's troubles are a sentence with a way out."""
 
 import errno
+import fcntl
 import os
 
 import pytest
 
+from klip.disk import operations
 from klip.runs import DiskTrouble
-from klip.runs.files import disk, read_file, shown, write_whole
+from klip.runs.files import (
+    disk,
+    folder_aside,
+    of_json,
+    put_folder,
+    read_file,
+    read_json,
+    shown,
+    write_whole,
+)
 
 
 def test_what_was_there_goes_to_keep(tmp_path):
@@ -88,3 +99,61 @@ def test_shown():
     assert shown(hostile).isprintable()
     assert shown(hostile).encode()
     assert shown("\x1b") == r"\x1b"
+
+
+def test_two_writers_at_once(tmp_path, monkeypatch):
+    """Each has a file of its own, so neither takes the other's away."""
+    path, sync = tmp_path / "page.html", operations.sync
+
+    def meanwhile(handle):
+        sync(handle)
+        monkeypatch.setattr(operations, "sync", sync)
+        write_whole(path, b"second")
+        assert path.read_bytes() == b"second"
+
+    monkeypatch.setattr(operations, "sync", meanwhile)
+    write_whole(path, b"first")
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["page.html"]
+
+
+def test_what_the_killed_left_is_removed(tmp_path):
+    """And what somebody is writing now is not, nor what is anybody else's."""
+    path, now = tmp_path / "a", tmp_path / ".a.00000001.part"
+    names = [".a.0123abcd.part", ".a.part", ".ab.0123abcd.part", ".a.x123abcd.part"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / ".a.89abcdef.part").mkdir()
+    (tmp_path / ".a.89abcdef.part" / "policy").write_bytes(b"half")
+    with now.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_whole(path, b"whole")
+        assert sorted(os.listdir(tmp_path)) == sorted(["a", now.name, *names[1:]])
+
+
+def test_folders_change_places(tmp_path, monkeypatch):
+    path = tmp_path / "policy"
+    for number, able in enumerate((True, True, False)):
+        if not able:  # as on a system without such a step
+            monkeypatch.setattr(operations, "exchange", lambda one, other: False)
+        with folder_aside(path) as part:
+            write_whole(part / "file", b"%d" % number)
+            put_folder(part, path)
+        assert (path / "file").read_bytes() == b"%d" % number
+        assert os.listdir(tmp_path) == ["policy"]
+
+
+def test_a_file_of_too_many_bytes_is_not_read(tmp_path):
+    path = tmp_path / "large.json"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(OSError, match="3,221,225,472 bytes are more than the 100 it may have"):
+        read_file(path, most=100)
+    with pytest.raises(OSError, match="bytes are more than"):
+        read_json(path)
+
+
+@pytest.mark.parametrize("data", [b"[" * 10**6 * 2, b"[" * 9999, b"{", b"\xff", b"[[],[]"])
+def test_json_that_is_none(data):
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+        of_json(data)

@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from klip.runs import Busy, DiskTrouble
-from klip.runs.lock import Lock, is_locked
+from klip.runs import lock as lock_module
+from klip.runs.lock import Lock, held, is_locked
 
 
 def test_taken_and_let_go(tmp_path):
@@ -109,3 +111,70 @@ def test_no_handle_is_left_open(tmp_path):
         Lock(tmp_path / "b")
     assert len(os.listdir("/proc/self/fd")) == before
     lock.release()
+
+
+def test_a_forked_process_does_not_hold_it(tmp_path):
+    """An environment may fork, and its child may live on."""
+    lock = Lock(tmp_path)
+    (ours, theirs), (ready, said) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(theirs)
+        os.write(said, b".")
+        os.read(ours, 1)  # until the parent lets it go
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        assert is_locked(tmp_path)  # the child has closed its copy, not ours
+        lock.release()
+        assert not is_locked(tmp_path)
+        Lock(tmp_path).release()
+    finally:
+        for each in (theirs, ours, ready, said):
+            os.close(each)
+        os.waitpid(child, 0)
+
+
+def ended_process():
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    return gone.pid
+
+
+def test_whoever_is_named_is_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock_module, "PATIENCE", 0.0)
+    lock = Lock(tmp_path)
+    about = json.loads((tmp_path / "lock").read_text())
+    (tmp_path / "lock").write_text(json.dumps({**about, "pid": ended_process()}))
+    with pytest.raises(Busy, match="which has ended, has left behind"):
+        Lock(tmp_path)
+    lock.release()
+
+
+def test_a_process_whose_parent_was_killed_is_waited_for(tmp_path):
+    """It saves its runs and ends: the same command again need not say that they are busy."""
+    lock = Lock(tmp_path)
+    about = json.loads((tmp_path / "lock").read_text())
+    assert about["parent"] == os.getppid()
+    (tmp_path / "lock").write_text(json.dumps({**about, "parent": ended_process()}))
+    saved = threading.Timer(0.6, lock.release)
+    saved.start()
+    Lock(tmp_path).release()
+    saved.join()
+
+
+def test_a_folder_is_held_by_one_at_a_time(tmp_path):
+    order = []
+
+    def second():
+        with held(tmp_path):
+            order.append("second")
+
+    with held(tmp_path):
+        other = threading.Thread(target=second)
+        other.start()
+        time.sleep(0.2)
+        order.append("first")
+    other.join()
+    assert order == ["first", "second"]
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from klip.errors import KlipError
 from klip.runs import Damaged, RunFolder, config_id, final_return, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST, PREVIOUS
 from tests.runs.folders import arrays, fields, go_on, make, row, same_arrays, where
+from tests.runs.test_checkpoint import little_memory
 
 
 def rows(until, config=None):
@@ -275,3 +276,26 @@ def test_the_papers_final_return():
     assert final_return(made) == np.mean(late[:-1])
     assert final_return([]) is None
     assert final_return([{"step": 1, "return_mean": None}]) is None
+
+
+def test_a_metrics_file_of_three_gigabytes_is_not_read(tmp_path):
+    """It is sparse, and so costs nobody anything but whoever reads all of it."""
+    path = make(tmp_path, until=5, saves=(2, 4))
+    with (path / METRICS).open("r+b") as file:
+        file.truncate(3 << 30)
+    with little_memory():
+        record = read_run(path)
+        assert len(record.rows) == 4
+        folder = RunFolder(path, fields())
+        assert (path / METRICS).stat().st_size == len((path / METRICS).read_bytes()) < 1000
+    go_on(folder, 5)
+    folder.close()
+
+
+@pytest.mark.parametrize("name", [NEWEST, "config.json"])
+def test_other_files_of_three_gigabytes(tmp_path, name):
+    path = make(tmp_path, until=5, saves=(2, 4))
+    with (path / name).open("r+b") as file:
+        file.truncate(3 << 30)
+    with little_memory():
+        assert read_run(path).iteration == (2 if name == NEWEST else 4)

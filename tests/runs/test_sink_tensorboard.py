@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 import numpy as np
 import pytest
 
-from klip.runs import RunFolder, sinks
+from klip.runs import RunFolder, sink_tensorboard, sinks
 from klip.runs.files import DiskTrouble
 from klip.runs.sinks import STATE, followed, sync
 from tests.runs.synced import (
@@ -185,8 +185,8 @@ class TestTensorBoard:
         folder.save(1, {"w": np.zeros(2)})
         folder.close()
         (done,) = sync(tmp_path, "tensorboard", tmp_path / "out")
-        assert done.outcome == "cannot be read"
-        assert "row 1" in done.notes[0]
+        assert done.outcome == "no rows"
+        assert "line 1" in done.notes[0]
 
     def test_neither_tensorflow_nor_torch_nor_jax_is_loaded(self, tmp_path):
         train(tmp_path / "runs", 2)
@@ -271,3 +271,24 @@ class TestTensorBoard:
         steps = list(followed(tmp_path / "runs", "tensorboard"))
         folder.close()
         assert [each.rows for each in steps] == [1, 2]
+
+
+def test_two_commands_at_once_do_not_double_rows(tmp_path, monkeypatch):
+    path = train(tmp_path / "runs", 5)
+    encode = sink_tensorboard._encode
+
+    def slowly(events):
+        time.sleep(0.3)
+        return encode(events)
+
+    monkeypatch.setattr(sink_tensorboard, "_encode", slowly)
+    both = [
+        threading.Thread(target=sync, args=(path, "tensorboard", tmp_path / "out"))
+        for _ in range(2)
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    (folder,) = (tmp_path / "out").glob("*/*/*")
+    assert len(events_of(folder)[1]["kl/kl"]) == 5

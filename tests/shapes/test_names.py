@@ -1,5 +1,6 @@
 """The spelling of shapes: what is read, what is refused, and how."""
 
+import dataclasses
 import importlib
 import sys
 import textwrap
@@ -25,7 +26,8 @@ from klip.shapes import (
     parse,
 )
 from klip.shapes.code import digest_of_code
-from klip.shapes.names import brief, shape_of, spelled
+from klip.shapes.names import brief, catalogue, parse_value, shape_of, spelled
+from klip.shapes.value import Value, is_number
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,13 @@ def test_what_is_read(text, value):
         ("clip(0.2, eps=0.2)", "no parameter 'eps'"),
         ("spo(1, 2, 3)", "no parameter '2'"),
         ("clip(eps=wide)", "eps='wide' must be a number"),
+        ("clip(eps=kl)", "clip: eps=kl.* must be a number, or a threshold"),
+        ("clip(eps=by-age(fresh=kl))", "by-age: fresh=kl.* must be a number"),
+        ("clip(eps=truncate)", "eps=truncate.* must be a number"),
+        ("truly-ppo(estimator=kl)", "must be one of"),
+        ("by-sign(1, 2)", "positive=1 must be a shape"),
+        ("by-sign(clip, by-age)", "negative=by-age.* must be a shape"),
+        ("adaptive-kl(shape=0.2)", "shape=0.2 must be a shape"),
         ("clip * spo", "cannot combine"),
         ("truncate", "is a gate, not a shape"),
         ("by-age(fresh=1)", "is a threshold, not a shape"),
@@ -83,6 +92,22 @@ def test_what_is_refused(text, message):
     with pytest.raises(KlipError, match=message) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
+
+
+NUMBERS = [
+    (cls, f.name)
+    for cls in catalogue(Value).values()
+    for f in dataclasses.fields(cls)
+    if is_number(f.default)
+]
+
+
+@pytest.mark.parametrize(("cls", "name"), NUMBERS, ids=lambda x: getattr(x, "name", x))
+def test_a_number_is_a_number_or_a_threshold(cls, name):
+    """A shape, a gate or a controller in its place would fail later, where a run is trained."""
+    for wrong in ("kl", "truncate", "adaptive-kl", "clip + kl-k3"):
+        with pytest.raises(KlipError, match=f"{name}=.* must be a number"):
+            parse_value(Value, f"{cls.name}({name}={wrong})")
 
 
 @given(st.text(max_size=30) | st.text("clipeps-_=().,:*+ 019'", max_size=20))

@@ -1,8 +1,10 @@
 """Packing: to the last bit, small, and damage is noticed."""
 
+import hashlib
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 from klip.errors import KlipError
@@ -92,3 +94,45 @@ def test_a_folder_of_something_else_is_not_overwritten(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(KlipError, match="not empty"):
         pack(Study(()), tmp_path)
+
+
+def test_a_few_bytes_that_claim_many_rows_are_not_believed(tmp_path):
+    study = read_study(make_study(tmp_path / "runs", seeds=1, **small()))
+    pack(study, tmp_path / "packed")
+    bomb = tmp_path / "packed" / "CartPole-v1.parquet"
+    rows = pl.select(run=pl.repeat(0, 4_000_000, dtype=pl.Int64))
+    rows.write_parquet(bomb, compression="zstd", statistics=False)
+    assert bomb.stat().st_size < 200_000
+    reseal(tmp_path / "packed", bomb)
+    with pytest.raises(KlipError, match="bytes claim 4,000,000 rows of 1 columns"):
+        unpack(tmp_path / "packed")
+
+
+def reseal(folder, file):
+    """Put the right checksum of a forged file into the index."""
+    index = json.loads((folder / "runs.json").read_text())
+    index["files"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (folder / "runs.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series("step", [float("nan")] * 20),
+        pl.Series("step", list(range(20, 0, -1))),
+        pl.Series("iteration", [7] * 20),
+        pl.Series("kl", ["x"] * 20),
+        pl.Series("kl", [[1.0]] * 20),
+        pl.Series("run", [0.5] * 20),
+    ],
+    ids=lambda column: f"{column.name} {column.dtype}",
+)
+def test_columns_that_no_trainer_writes(tmp_path, column):
+    study = read_study(make_study(tmp_path / "runs", shapes=["clip(eps=0.2)"], seeds=1, **small()))
+    pack(study, tmp_path / "packed")
+    file = tmp_path / "packed" / "CartPole-v1.parquet"
+    table = pl.read_parquet(file)
+    table.with_columns(column).write_parquet(file)
+    reseal(tmp_path / "packed", file)
+    with pytest.raises(KlipError, match="holds a damaged study"):
+        unpack(tmp_path / "packed")

@@ -1,9 +1,12 @@
 """One environment by itself: what it gives is checked, what it raises is kept."""
 
+import sys
+
 import numpy as np
 import pytest
 
 from klip.tasks.copies import Copy, Failure, Here, Played, Transition
+from tests.tasks.own import Corridor
 
 OWN = "tests.tasks.own:"
 STAY, LEFT, RIGHT = (np.array(choice) for choice in (1, 0, 2))
@@ -50,3 +53,49 @@ def test_copies_by_number():
     assert [o.reward for o in copies.step({0: LEFT, 2: STAY}).values()] == [-0.5, 0.0]
     copies.close()
     assert copies.copies == {}
+
+
+class Leaves(Corridor):
+    """Ends Python, or gives what is no number, in the place that it is told."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+
+    def reset(self, *, seed=None, options=None):
+        if self.where == "reset":
+            sys.exit("I am done here")
+        seen, info = super().reset(seed=seed)
+        return (seen * np.nan if self.where == "nan" else seen), info
+
+    def step(self, action):
+        if self.where == "step":
+            sys.exit()
+        return super().step(action)
+
+    def close(self):
+        if self.where == "close":
+            sys.exit()
+
+
+@pytest.fixture
+def leaves(monkeypatch):
+    def made(where):
+        monkeypatch.setattr("klip.tasks.copies.make_environment", lambda *_: Leaves(where))
+        return Copy("Leaves-v0", {})
+
+    return made
+
+
+def test_an_environment_that_ends_python_is_a_failure(leaves):
+    """Its neighbours in the process go on."""
+    assert leaves("reset").play(1, [])[:2] == ("resetting", "SystemExit: I am done here")
+    copy = leaves("step")
+    copy.play(1, [])
+    assert copy.step(LEFT).reason.startswith("SystemExit")
+    leaves("close").close()
+
+
+def test_a_first_observation_that_is_no_number_is_said_to_be(leaves):
+    failure = leaves("nan").play(1, [])
+    assert failure[:2] == ("resetting", "ValueError: observation[0] is nan")
