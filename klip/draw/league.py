@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,36 +14,63 @@ from klip.errors import KlipError
 from klip.shapes.names import brief, shape_of
 from klip.studies.predicting import Prediction
 from klip.studies.standings import Standing, Standings, Which, places, sensitivity
-from klip.theory.profile import Profile, profile
+from klip.theory.guarantee.table import decided, in_brief
+from klip.theory.portrait import Portrait
+from klip.theory.profile import profile
 
 TITLES: Final = {"published": "As published", "tuned": "Tuned: one radius for all cells"}
 SCORE: Final = "IQM of normalised scores"
 Tables = Mapping[Which, Sequence[Standing]]
 
-PROPERTIES: Final[Mapping[str, Callable[[Profile], bool]]] = {
-    "anchored: m = A at w = 1": lambda p: p.anchor.outcome == "exact",
-    "m is bounded": lambda p: p.bounded_positive and p.bounded_negative,
-    "m has no jump": lambda p: p.max_jump < 1e-9,
-    "m never turns against A": lambda p: p.sign != "reverses",
-    "m vanishes somewhere": lambda p: p.sign != "keeps",
-    "beta never pushes outwards": lambda p: p.restoring,
-    "the pass side is left alone": lambda p: p.pass_fidelity,
-    "m vanishes far out": lambda p: p.redescending_above and p.redescending_below,
+PROVEN: Final[Mapping[str, str]] = {
+    "T1": "T1: what raises the objective raises the return",
+    "T2": "T2: so does the inner loop at any step size",
+    "T3": "T3: the inner loop ends within a bound",
 }
-"""What a league's scores are set against. A proven guarantee is one more line here."""
+"""What theory says of a shape, on tables; a claim that is open is neither had nor lacked."""
+MEASURED: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "anchored: m = A at w = 1": lambda p: p["anchor"]["outcome"] == "exact",
+    "m is bounded": lambda p: p["bounded_positive"] and p["bounded_negative"],
+    "m has no jump": lambda p: float(p["max_jump"]) < 1e-9,
+    "m never turns against A": lambda p: p["sign"] != "reverses",
+    "m vanishes somewhere": lambda p: p["sign"] != "keeps",
+    "beta never pushes outwards": lambda p: p["restoring"],
+    "the pass side is left alone": lambda p: p["pass_fidelity"],
+    "m vanishes far out": lambda p: p["redescending_above"] and p["redescending_below"],
+}
+"""By the shape's profile, as plain data."""
+PROPERTIES: Final = (*PROVEN.values(), *MEASURED)
+"""What a league's scores are set against."""
+
+
+def has(spelling: str, kept: Portrait | None = None) -> Mapping[str, bool]:
+    """Which properties a shape has, and which not; somebody's own as its runs kept them."""
+    known = _known(spelling)
+    if known is not None:
+        return known
+    if kept is None or kept.profile is None or kept.guarantees is None:
+        return {}
+    try:
+        return _had(kept.profile, kept.guarantees["brief"])
+    except (KeyError, TypeError, ValueError):  # a file may say anything
+        return {}
 
 
 @functools.cache
-def has(spelling: str) -> Mapping[str, bool]:
-    """Which properties a shape has; nothing of somebody's code, which is not executed."""
+def _known(spelling: str) -> Mapping[str, bool] | None:
+    """The properties of a shape that this Klip knows by name."""
     region = shape_of(spelling)
     if region is None:
-        return {}
+        return None
     try:
-        measured = profile(region.initial)
+        return _had(profile(region.initial).as_dict(), in_brief(spelling))
     except (KlipError, ArithmeticError, ValueError):
         return {}
-    return {name: bool(test(measured)) for name, test in PROPERTIES.items()}
+
+
+def _had(measured: Mapping[str, Any], brief: str) -> dict[str, bool]:
+    proven = {PROVEN[claim]: holds for claim, holds in decided(brief).items()}
+    return proven | {name: bool(test(measured)) for name, test in MEASURED.items()}
 
 
 def names(rows: Sequence[Standing]) -> dict[str, str]:

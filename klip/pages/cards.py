@@ -18,13 +18,16 @@ from klip.draw.sketch import sketch
 from klip.errors import KlipError
 from klip.shapes.names import brief, shape_of
 from klip.studies.study import Study, Variant, plain
-from klip.theory.guarantee.table import SAYS, in_brief
+from klip.theory.guarantee.table import SAYS, line_of
 from klip.theory.portrait import Portrait, portrait
 from klip.theory.profile import Profile, profile
 
-OWN: Final = (
-    "Its guarantees need its code, which a report does not execute: klip guarantee says them."
-)
+OWN: Final = "Its runs kept no guarantees, and a report executes no code: klip guarantee says them."
+GUARANTEES: Final[Mapping[str, tuple[str, str]]] = {
+    "brief": ("guarantees", f"on tables, with exact advantages: {SAYS}"),
+    "end": ("inner loop ends", "a bound on its total variation, or a ratio that it reaches"),
+}
+"""The name and the meaning of what is known of a shape's guarantees."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,10 @@ def card(spelling: str, kept: Portrait | None = None, steps: int | None = None) 
     if known is not None:
         return known
     if kept is not None:
-        said = _card(spelling, kept, kept.profile)
-        return dataclasses.replace(said, remark=f"{said.remark} {OWN}".strip())
+        said = _card(spelling, kept, kept.profile, kept.guarantees)
+        if kept.guarantees is None and not kept.trouble:
+            said = dataclasses.replace(said, remark=f"{said.remark} {OWN}".strip())
+        return said
     why = (
         "Somebody’s own code. A report executes nothing, and these runs kept no picture of it: see "
         "it with klip show and klip profile."
@@ -85,8 +90,7 @@ def _known(spelling: str, steps: int | None) -> Card | None:
         return None
     drawn = portrait(value, steps, profiled=False)
     try:
-        kept = (("guarantees", in_brief(spelling), f"on tables, with exact advantages: {SAYS}"),)
-        return _card(spelling, drawn, profile(value.initial).as_dict(), kept)
+        return _card(spelling, drawn, profile(value.initial).as_dict(), line_of(spelling))
     except (KlipError, ArithmeticError, ValueError) as error:
         return Card(spelling, brief(spelling), drawn.formula, drawn.reference, remark=str(error))
 
@@ -95,7 +99,7 @@ def _card(
     spelling: str,
     drawn: Portrait,
     properties: Mapping[str, Any] | None,
-    guarantees: tuple[tuple[str, str, str], ...] = (),
+    promises: Mapping[str, str] | None,
 ) -> Card:
     remarks = []
     if drawn.adapts:
@@ -108,6 +112,11 @@ def _card(
         remarks.append(f"Drawn at typical values of {', '.join(drawn.needs)}.")
     if drawn.trouble:
         remarks.append(f"When its run began, looking at it raised {drawn.trouble}.")
+    promised = tuple(
+        (name, promises[key], meaning)
+        for key, (name, meaning) in GUARANTEES.items()
+        if promises is not None and key in promises
+    )
     described = tuple(
         (name.replace("_", " "), written(properties[name]), meaning)
         for name, meaning in Profile.meanings().items()
@@ -125,7 +134,7 @@ def _card(
         drawn.reference,
         pictures[0][1] if pictures else None,
         tuple(pictures[1:]),
-        guarantees + described,
+        promised + described,
         " ".join(remarks),
     )
 

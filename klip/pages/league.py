@@ -42,7 +42,9 @@ def render(standings: Standings) -> str:
     """The page's HTML; the same standings give the same bytes."""
     tables = {which: table(standings, which) for which in WHICH}
     tuned = tables["tuned"]
-    has = {row.entrant: draw.has(row.spelling) for row in tuned}
+    has = {
+        row.entrant: draw.has(row.spelling, standings.portraits.get(row.spelling)) for row in tuned
+    }
     found = predictions(
         {row.entrant: row.iqm.estimate for row in tuned},
         {name: {e: of[name] for e, of in has.items() if name in of} for name in draw.PROPERTIES},
@@ -130,7 +132,7 @@ def _card(
         if score < FAILING
     ]
     return {
-        "card": card(row.spelling),
+        "card": card(row.spelling, standings.portraits.get(row.spelling)),
         "published": published,
         "tuned": row,
         "factor": row.factor,

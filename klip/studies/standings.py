@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -25,6 +25,7 @@ from klip.engine.advance import Keeping
 from klip.errors import KlipError
 from klip.runs import read_run
 from klip.runs.files import own_folder, write_whole
+from klip.runs.portraits import Portrait, of_fields, read_portrait, to_fields
 from klip.shapes.names import brief
 from klip.studies.answering import outcome
 from klip.studies.bootstrap import Floats, draws, interquartile_mean, replicate
@@ -77,6 +78,8 @@ class Standings:
     frozen: Frozen
     entries: tuple[Game, ...]
     newcomers: tuple[str, ...] = ()
+    portraits: Mapping[str, Portrait] = field(default_factory=dict)
+    """How somebody's own shapes looked when their runs began, by spelling."""
 
     @property
     def entrants(self) -> tuple[str, ...]:
@@ -122,6 +125,7 @@ class Standings:
             frozen={**self.frozen, **other.frozen},
             entries=(*self.entries, *other.entries),
             newcomers=(*self.newcomers, *other.rules.shapes),
+            portraits={**self.portraits, **other.portraits},
         )
 
 
@@ -201,12 +205,17 @@ def sensitivity(choice: Choice) -> float:
 
 def write_standings(rules: Rules, frozen: Frozen, out: Path) -> Path:
     """Write what the tables need of all runs of a league that is over; return the file."""
-    entries = []
+    entries: list[Game] = []
+    portraits: dict[str, Portrait] = {}
     factors = factors_to_test(frozen)
     for stage in ("tuning", "testing"):
         chosen = None if stage == "tuning" else factors
         for trial in rules.trials(stage, chosen):
-            record = read_run(Keeping(out).path(trial.job))
+            folder = Keeping(out).path(trial.job)
+            record = read_run(folder)
+            if ":" in trial.job.shape and trial.job.shape not in portraits:
+                drawn, _ = read_portrait(folder, record.config)
+                portraits |= {trial.job.shape: drawn} if drawn is not None else {}
             run, metrics = outcome(record), columns(record.rows)
             first = None if np.isnan(run.first) else run.first
             of = {name: _average(metrics.get(name)) for name in ("kill", "kl")}
@@ -215,8 +224,9 @@ def write_standings(rules: Rules, frozen: Frozen, out: Path) -> Path:
                       run.final, run.area, first, of["kill"], of["kl"], run.curve[:16])
             )  # fmt: skip
     path = out / name_of(rules)
+    standings = Standings(rules, frozen, tuple(entries), portraits=portraits)
     own_folder(out)
-    write_whole(path, as_text(Standings(rules, frozen, tuple(entries))).encode())
+    write_whole(path, as_text(standings).encode())
     return path
 
 
@@ -227,6 +237,9 @@ def as_text(standings: Standings) -> str:
     frozen = json.dumps(chosen, sort_keys=True)
     lines = [json.dumps(list(entry)) for entry in sorted(standings.entries, key=_key)]
     body = f'"rules": {rules},\n"frozen": {frozen},\n"runs": [\n' + ",\n".join(lines) + "\n]"
+    if standings.portraits:
+        drawn = {shape: to_fields(each) for shape, each in standings.portraits.items()}
+        body += f',\n"shapes": {json.dumps(drawn, sort_keys=True)}'
     seal = hashlib.sha256(body.encode()).hexdigest()
     return f'{{"format": "{FORMAT}", "sha256": "{seal}",\n{body}}}\n'
 
@@ -242,13 +255,16 @@ def read_standings(path: Path) -> Standings:
             raise ValueError("it is not what its checksum says")
         frozen = {shape: Choice(**choice) for shape, choice in data["frozen"].items()}
         entries = tuple(Game(*line) for line in data["runs"])
-        return Standings(rules_from(data["rules"]), frozen, entries)
+        drawn = {shape: of_fields(each) for shape, each in data.get("shapes", {}).items()}
+        if any(shape != each.spelling for shape, each in drawn.items()):
+            raise ValueError("it has a picture of another shape")
+        return Standings(rules_from(data["rules"]), frozen, entries, portraits=drawn)
     except FileNotFoundError:
         raise KlipError(
             f"there are no standings in {path}: `klip run league` writes them when all has been "
             "tested"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KlipError(f"{file} is damaged or no file of standings: {error}") from None
 
 

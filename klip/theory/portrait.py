@@ -78,7 +78,9 @@ class Portrait:
     profile: Mapping[str, Any] | None
     """As `Profile.as_dict` gives it; None where it was not made."""
     trouble: str = ""
-    """Why it has no picture or no profile."""
+    """Why it has no picture, no profile or no guarantees."""
+    guarantees: Mapping[str, str] | None = None
+    """A line as of `klip.theory.guarantee.table`; None where it was not made."""
 
 
 def pose(shape: Shape, context: Mapping[str, float] | None = None) -> Pose:
@@ -104,20 +106,21 @@ def portrait(region: Region, steps: int | None = None, profiled: bool = True) ->
     Args:
         region: a shape or controller
         steps: how long training is; a shape that looks at the step is drawn at three of them
-        profiled: measure its properties, too, in float64 alone
+        profiled: measure its properties, too, in float64 alone, and work out its guarantees
 
     >>> clip = portrait(__import__("klip.shapes").shapes.Clip(), profiled=False)
     >>> clip.parameters, [jump.at for jump in clip.poses[0].curves["multiplier", 1.0].jumps]
     ({'eps': 0.2}, [1.2])
 
     """
-    shape, poses, properties, trouble = region.initial, [], None, ""
+    shape, poses, properties, promises, trouble = region.initial, [], None, None, ""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             poses = [pose(shape), *(pose(shape, other) for other in _contexts(shape, steps))]
             if profiled:
                 properties = measured(pull_of(shape), shape, dtypes=()).as_dict()
+                promises = _promises(shape)
         except Exception as error:  # a shape is anybody's code
             name = "" if isinstance(error, KlipError) else f"{type(error).__name__}: "
             trouble = " ".join(f"{name}{error}".split())[:300]
@@ -125,8 +128,14 @@ def portrait(region: Region, steps: int | None = None, profiled: bool = True) ->
     return Portrait(
         str(region), _name(region), region.formula.replace("`", ""), region.reference, str(shape),
         region.adapts, tuple(sorted(shape.needs)), _weighs_kl(shape), known, tuple(poses),
-        properties, trouble,
+        properties, trouble, promises,
     )  # fmt: skip
+
+
+def _promises(shape: Shape) -> Mapping[str, str]:
+    from klip.theory.guarantee.table import worked_out  # late: it loads SciPy
+
+    return worked_out(shape)
 
 
 def _contexts(shape: Shape, steps: int | None) -> list[dict[str, float]]:
@@ -177,6 +186,8 @@ def from_json(data: bytes) -> Portrait:
 def to_fields(drawn: Portrait) -> dict[str, Any]:
     """A portrait as plain data; numbers have six digits."""
     about = {f.name: getattr(drawn, f.name) for f in dataclasses.fields(drawn)}
+    if drawn.guarantees is None:
+        del about["guarantees"]
     poses = [
         {
             "context": dict(each.context),
@@ -197,6 +208,9 @@ def of_fields(about: Mapping[str, Any]) -> Portrait:
     properties = about["profile"]
     if not (properties is None or isinstance(properties, dict)):
         raise ValueError("its profile is no table")
+    promises = about.get("guarantees")
+    if promises is not None and set(map(type, promises.values())) != {str}:
+        raise ValueError("its guarantees are no texts")
     parameters = {str(k): v for k, v in about["parameters"].items()}
     if not all(isinstance(v, str) or is_number(v) for v in parameters.values()):
         raise ValueError("its parameters are no numbers")
@@ -212,6 +226,7 @@ def of_fields(about: Mapping[str, Any]) -> Portrait:
         parameters=parameters,
         poses=tuple(_pose(each) for each in about["poses"]),
         profile=properties,
+        guarantees=promises,
     )
 
 

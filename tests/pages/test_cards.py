@@ -12,6 +12,7 @@ def test_a_card_has_formula_picture_and_profile():
     assert clip.label == "clip"
     assert "<svg" in clip.picture
     assert clip.properties[0][:2] == ("guarantees", "T1 yes, T2 yes, T3 no")
+    assert clip.properties[1][:2] == ("inner loop ends", "w = 1 + max(0.2, 0.2 P-/P+)")
     assert clip.remark == ""
 
 
@@ -23,11 +24,16 @@ def test_somebodys_code_is_drawn_as_its_runs_kept_it():
     kept = replace(portrait(parse("ramp")), spelling="my.py:Mine(a=1)", formula="<b>mine</b>")
     mine = card("my.py:Mine(a=1)", kept)
     assert mine.picture == card(str(parse("ramp"))).picture
-    assert "klip guarantee says them" in mine.remark
+    assert mine.properties[:2] == card(str(parse("ramp"))).properties[:2]
+    before = card("my.py:Mine(a=1)", replace(kept, guarantees=None))
+    assert "klip guarantee says them" in before.remark
+    assert "klip guarantee says them" not in mine.remark
     assert (mine.formula, mine.label) == ("<b>mine</b>", "my.py:Mine(a=1)")
     assert dict((name, value) for name, value, _ in mine.properties)["sign"] == "zero"
     assert card("clip(eps=0.2)", kept) == card("clip(eps=0.2)")  # known by name: not believed
-    troubled = card("my.py:Mine(a=1)", replace(kept, poses=(), profile=None, trouble="E: no"))
+    troubled = card(
+        "my.py:Mine(a=1)", replace(kept, poses=(), profile=None, guarantees=None, trouble="E: no")
+    )
     assert (troubled.picture, troubled.properties) == (None, ())
     assert "raised E: no" in troubled.remark
 

@@ -43,6 +43,7 @@ def test_an_own_shape_has_formula_picture_profile_and_knob_chart(html):
         assert "<svg" in own
         assert '<p class="formula">mine</p>' in own
         assert "<dt>equilibrium</dt>" in own
+        assert re.search(r"<dt[^>]*>guarantees</dt>\s*<dd>T1 (yes|no), T2", own)
     assert "CartPole-v1, my.py:Mine</b>" in html
     assert "2 at 0.1, 2 at 0.3" in html
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from klip.errors import KlipError
+from klip.shapes import parse
 from klip.studies.league import course
 from klip.studies.standings import (
     FILE,
@@ -18,6 +19,7 @@ from klip.studies.standings import (
     sensitivity,
     table,
 )
+from klip.theory.portrait import portrait, to_json
 from tests.studies.leagues import play, small
 
 
@@ -84,6 +86,18 @@ def test_a_newcomer_changes_nobodys_score(out, standings):
         assert np.array_equal(rows[name].scores.values, row.scores.values)
     turned = shuffled(joined)
     assert records(table(turned, "tuned")) == records(table(joined, "tuned"))
+
+
+def test_a_picture_of_somebodys_shape_goes_with_the_standings(standings, tmp_path):
+    drawn = dataclasses.replace(portrait(parse("spo"), profiled=False), spelling="my.py:Mine")
+    file = tmp_path / "standings-new.json"
+    file.write_text(as_text(dataclasses.replace(standings, portraits={"my.py:Mine": drawn})))
+    again = read_standings(file)
+    assert to_json(again.portraits["my.py:Mine"]) == to_json(drawn)
+    assert standings.joined(again).portraits.keys() == {"my.py:Mine"}
+    file.write_text(as_text(dataclasses.replace(standings, portraits={"my.py:Other": drawn})))
+    with pytest.raises(KlipError, match="a picture of another shape"):
+        read_standings(file)
 
 
 def test_sensitivity_is_what_one_radius_for_all_costs(standings):

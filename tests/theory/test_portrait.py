@@ -9,6 +9,7 @@ import pytest
 from klip.errors import KlipError
 from klip.shapes import AdaptiveKL, Shape, catalogue, parse
 from klip.theory.curves import values
+from klip.theory.guarantee.table import known
 from klip.theory.portrait import LARGEST, RATIOS, SAMPLES, from_json, portrait, pose, to_json
 
 
@@ -78,6 +79,14 @@ def test_the_profile_is_that_of_the_shape_in_float64():
     drawn = from_json(to_json(portrait(parse("ramp"))))
     assert drawn.profile["sign"] == "zero"
     assert drawn.profile["finite"] == {"float64": True}
+    assert drawn.guarantees == known()["ramp(eps=0.2, width=0.05)"]
+
+
+def test_a_shape_that_is_no_number_far_out_has_a_profile_and_no_guarantees():
+    drawn = portrait(Fading(), steps=1000)
+    assert drawn.profile is not None
+    assert drawn.guarantees is None
+    assert "a guarantee needs a finite m" in drawn.trouble
 
 
 def damaged(data):
@@ -116,7 +125,7 @@ def test_no_random_damage_changes_what_is_read():
 @pytest.mark.parametrize(
     ("name", "value"),
     [("poses", [{"context": {}, "curves": []}]), ("parameters", {"a": []}), ("formula", 3),
-     ("profile", []), ("parameters", 7)],
+     ("profile", []), ("parameters", 7), ("guarantees", {"brief": 3}), ("guarantees", "T1 yes")],
 )  # fmt: skip
 def test_a_file_that_is_whole_and_says_nonsense_is_refused(name, value):
     import hashlib

@@ -6,6 +6,6 @@
     dynamics      small MDPs, solved exactly: what happens to the return
     adversary     a search for an MDP on which the return falls
 
-A refutation is a bandit or an MDP in numbers. `recheck` and `exact` compute it again, and share
-no code with the search that found it.
+A refutation is a bandit or an MDP in numbers. `recheck`, `exact` and `slopes` compute it again, and
+share no code with the search that found it.
 """

@@ -1,11 +1,13 @@
 """Refutations computed again, by code that shares nothing with the search that found them.
 
 A bandit's objective is the integral of m along the straight way from the old policy to the new, by
-plain NumPy on the shape itself; where `exact` knows the shape, it is enclosed in fractions too.
+plain NumPy on the shape itself; where `exact` knows the shape, it is enclosed in fractions too. So
+are the steps of an inner loop, and the way to its end, where `slopes` knows the shape.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from fractions import Fraction
@@ -14,13 +16,26 @@ from typing import Any, Final
 import numpy as np
 
 from klip.shapes import Context, Shape
+from klip.theory.guarantee.enclosure import Bounds, exp_of, log_of, outwards, plus, scaled
 from klip.theory.guarantee.exact import gain as exact_gain
+from klip.theory.guarantee.slopes import slope
 from klip.theory.guarantee.verdict import Bandit
 
 SIMULATION: Final = "simulation"
 FRACTIONS: Final = "exact fractions"
 SLACK: Final = 1e-9
 """By how much a bandit's sums may miss 1 and 0."""
+FALLEN: Final = 1e-6
+"""A return that fell by less may be rounding."""
+NEAR: Final = 0.05
+"""How far off a simulation may end, as a share: its last step leaps over the edge."""
+CLOSE: Final = Fraction(1, 10**6)
+"""How near the fractions go to an end, as a share: its own decimals are rounded."""
+CELLS: Final = 2000
+"""Intervals that are halved on the way to an end, at most."""
+WIDE: Final = Fraction(1, 10**3)
+FAR: Final = 19
+"""Log-ratios within this are those that the library knows: it lets them saturate at 20."""
 
 
 def improvement(
@@ -97,6 +112,103 @@ def fractions_gain(shape: Shape, bandit: Bandit) -> tuple[Fraction, Fraction] | 
             return None
         low, high = low + p * bounds[0], high + p * bounds[1]
     return low, high
+
+
+def any_step(
+    shape: Shape, context: Mapping[str, float], bandit: Bandit, rate: float, steps: int
+) -> tuple[str, ...]:
+    """What confirmed that the return falls in so many steps, to the new policy; empty if not."""
+    again = two_arms(shape, context, bandit, rate, steps)
+    change = math.fsum(q * a for q, a in zip(again, bandit.advantages, strict=True))
+    arrived = np.allclose(again, bandit.new, rtol=1e-6, atol=1e-9)
+    if not (_adds_up(bandit) and arrived and change < -FALLEN):
+        return ()
+    enclosed = enclosed_change(shape, bandit, rate, steps)
+    if enclosed is None or enclosed[0] < 0 <= enclosed[1]:
+        return (SIMULATION,)
+    return (FRACTIONS, SIMULATION) if enclosed[1] < 0 else ()
+
+
+def runs_away(
+    shape: Shape, context: Mapping[str, float], bandit: Bandit, rate: float, steps: int
+) -> tuple[float, tuple[str, ...]]:
+    """Where a simulation leaves the first arm's ratio, and what confirmed that it ends at the new.
+
+    Nothing did, if the simulation or the fractions say otherwise.
+    """
+    again = two_arms(shape, context, bandit, rate, steps)
+    ratio = again[0] / bandit.old[0]
+    led = is_led_to(shape, bandit)
+    if abs(again[0] / bandit.new[0] - 1) >= NEAR or led is False:
+        return ratio, ()
+    return ratio, (SIMULATION,) if led is None else (FRACTIONS, SIMULATION)
+
+
+def enclosed_change(
+    shape: Shape, bandit: Bandit, rate: float, steps: int
+) -> tuple[Fraction, Fraction] | None:
+    """Bounds of the change of the return after steps of exponentiated gradient.
+
+    None if the shape's formula is not known to `slopes`, or where bounds grow too wide to say it.
+    """
+    p, a = ([Fraction(repr(x)) for x in row] for row in (bandit.old, bandit.advantages))
+    pace = Fraction(repr(rate))
+    x = [(Fraction(0), Fraction(0)) for _ in p]
+    for _ in range(steps):
+        if any(high - low > WIDE or max(-low, high) > FAR for low, high in x):
+            return None
+        pulls = [slope(shape, exp_of(each), of) for each, of in zip(x, a, strict=True)]
+        known = [pull for pull in pulls if pull is not None]
+        if len(known) < len(p):
+            return None
+        x = [outwards(*plus(each, scaled(pace, pull))) for each, pull in zip(x, known, strict=True)]
+        peak = max(high for _, high in x)
+        parts = [
+            scaled(old, exp_of((x0 - peak, x1 - peak))) for old, (x0, x1) in zip(p, x, strict=True)
+        ]
+        norm = log_of(functools.reduce(plus, parts))
+        x = [(low - peak - norm[1], high - peak - norm[0]) for low, high in x]
+    low = high = Fraction(0)
+    for old, of, each in zip(p, a, x, strict=True):
+        moved = scaled(old * of, plus(exp_of(each), (Fraction(-1), Fraction(-1))))
+        low, high = low + moved[0], high + moved[1]
+    return low, high
+
+
+def is_led_to(shape: Shape, bandit: Bandit) -> bool | None:
+    """Whether G is larger on the first of two arms all the way to the new policy, and no farther.
+
+    None if the shape's formula is not known to `slopes`.
+    """
+    p, a = ([Fraction(repr(x)) for x in row] for row in (bandit.old, bandit.advantages))
+    end = Fraction(repr(bandit.new[0])) / p[0]
+
+    def ahead(low: Fraction, high: Fraction) -> Bounds | None:
+        """Bounds of the difference of the two, while the first arm's ratio is in between."""
+        other = ((1 - p[0] * high) / p[1], (1 - p[0] * low) / p[1])
+        first, second = slope(shape, (low, high), a[0]), slope(shape, other, a[1])
+        if first is None or second is None:
+            return None
+        return first[0] - second[1], first[1] - second[0]
+
+    todo, cells = [(Fraction(1), end * (1 - CLOSE))], 0
+    while todo:
+        low, high = todo.pop()
+        found = ahead(low, high)
+        if found is None:
+            return None
+        if found[0] > 0:
+            continue
+        cells += 1
+        if found[1] <= 0 or cells > CELLS:
+            return False
+        middle = (low + high) / 2
+        todo += [(low, middle), (middle, high)]
+    beyond = end * (1 + CLOSE)
+    if beyond * p[0] >= 1:
+        return True
+    found = ahead(beyond, beyond)
+    return found is not None and found[1] <= 0
 
 
 def two_arms(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -50,12 +51,25 @@ def end(verdict: Verdict) -> str:
 
 
 @functools.cache
+def line_of(spelling: str) -> Mapping[str, str]:
+    """The line of a shape or a controller's first one: from the file, or worked out now."""
+    shape = parse(spelling).initial
+    return known().get(str(shape)) or worked_out(shape)
+
+
 def in_brief(spelling: str) -> str:
-    """The three claims about a shape or a controller's first one: from the file, or worked out now.
+    """The three claims about a shape or a controller's first one.
 
     >>> in_brief("spo"), in_brief("spo(eps=0.3)")
     ('T1 yes, T2 no, T3 yes', 'T1 yes, T2 no, T3 yes')
     """
-    shape = parse(spelling).initial
-    line = known().get(str(shape)) or worked_out(shape)
-    return line["brief"]
+    return line_of(spelling)["brief"]
+
+
+def decided(brief: str) -> dict[str, bool]:
+    """The claims that hold or are refuted; what is open is missing.
+
+    >>> decided("T1 yes, T2 no, T3 open")
+    {'T1': True, 'T2': False}
+    """
+    return {claim: answer == "yes" for claim, answer in re.findall(r"(T[123]) (yes|no)\b", brief)}

@@ -34,6 +34,7 @@ def test_the_clip_is_not_bounded_and_runs_to_twenty():
     assert verdict.figures["ratio"] == pytest.approx(20.8)
     assert verdict.figures["simulated"] == pytest.approx(20.9, abs=0.3)
     assert "1 + max(0.2, 0.2 P-/P+)" in verdict.words
+    assert verdict.checked == ("exact fractions", "simulation")
 
 
 def test_without_a_region_all_mass_goes_to_the_better_arm():

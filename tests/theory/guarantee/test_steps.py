@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from klip.shapes import parse
 from klip.theory.guarantee import recheck
 from klip.theory.guarantee.law import Law
+from klip.theory.guarantee.slopes import SLOPES
 from klip.theory.guarantee.steps import against, any_step
 from klip.theory.guarantee.verdict import Bandit
 from tests.theory.guarantee.built import LateReversal
@@ -20,7 +21,7 @@ def test_what_keeps_the_sign(name):
     assert any_step(parse(name).initial).outcome == "holds"
 
 
-@pytest.mark.parametrize("name", ["spo", "ppo-rb", "kl-k3", "kl-reverse", "ano", "chi2"])
+@pytest.mark.parametrize("name", ["spo", "ppo-rb", "kl-k3", "kl-reverse", "ano", "chi2", "tv"])
 def test_what_reverses_falls_on_two_arms(name):
     verdict = any_step(parse(name).initial)
     assert verdict.outcome == "refuted"
@@ -28,6 +29,8 @@ def test_what_reverses_falls_on_two_arms(name):
     shape, figures = parse(name).initial, verdict.figures
     again = recheck.two_arms(shape, {}, verdict.bandit, figures["rate"], figures["steps"])
     assert again == pytest.approx(verdict.bandit.new, rel=1e-6)
+    assert (recheck.FRACTIONS in verdict.checked) == (shape.name in SLOPES)
+    assert recheck.SIMULATION in verdict.checked
     w, a = figures["w"], figures["A"]
     gauge = -1.0 if name == "kl-reverse" else 0.0
     assert (float(shape.multiplier(np.log(w), a)) - gauge * w) * a < 0
