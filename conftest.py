@@ -5,7 +5,11 @@ from importlib.util import find_spec
 PARTS = {
     "trl": ("klip/adapters/trl.py", "tests/adapters/trl"),
     "verl": ("klip/adapters/verl.py", "tests/adapters/verl"),
-    "stable_baselines3": ("klip/adapters/sb3.py", "tests/adapters/test_sb3.py"),
+    "stable_baselines3": (
+        "klip/adapters/sb3.py",
+        "tests/adapters/test_sb3.py",
+        "tests/end_to_end/test_presets_sb3.py",
+    ),
 }
 
 collect_ignore = [part for name, parts in PARTS.items() if not find_spec(name) for part in parts]

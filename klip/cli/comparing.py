@@ -63,7 +63,7 @@ def compare(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on although versions or processor changed; the run records it
         start_over: begin again the runs whose checkpoints are all damaged
-        fields: any field of the config
+        fields: a preset, and any field of the config
 
     """
     from klip.draw.style import check_format

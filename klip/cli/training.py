@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -22,6 +22,7 @@ from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.fields import types_of
 from klip.errors import KlipError
 from klip.ppo.config import OWN, Config
+from klip.ppo.presets import PRESETS
 from klip.runs.files import shown
 from klip.runs.store import TRACEBACK
 
@@ -46,7 +47,10 @@ def _attribute_docs(cls: type) -> dict[str, str]:
 def _overrides() -> type:
     """The config's fields as options, each of them optional; a yes or no has two, as flags."""
     docs, types = _attribute_docs(Config), types_of(Config)
-    options: list[tuple[str, Any, Any]] = []
+    whose = "whose conventions hold where no field says otherwise (the paper's: paper)"
+    options: list[tuple[str, Any, Any]] = [
+        ("preset", _described(Literal[tuple(PRESETS)] | None, whose), None)
+    ]
     for field in dataclasses.fields(Config):
         if field.name in OWN:
             continue
@@ -58,7 +62,7 @@ def _overrides() -> type:
             options.append((f"no_{field.name}", _described(Flag, opposite), None))
             continue
         option = TaskArgs if field.name == "task_args" else MaybeWhole if kind is int else None
-        text = f"{text} (the paper's: {usual})" if usual != "" else text
+        text = f"{text} (the paper's: {usual})" if usual not in ("", ()) else text
         options.append((field.name, _described(option or kind | None, text), None))
     return dataclasses.make_dataclass("Overrides", options)
 
@@ -85,7 +89,7 @@ Overrides = _overrides()
 
 def train(
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
-    shape: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SHAPE...")] = ("clip",),
+    shape: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="SHAPE...")] = None,
     seeds: Whole = 5,
     workers: int | None = None,
     out: Path = Path("runs"),
@@ -101,7 +105,7 @@ def train(
 
     Args:
         task: Gymnasium id, such as Hopper-v4; your own is module:Id-v0 or file.py:Id-v0
-        shape: trust regions, such as clip "ramp(width=0.1)" adaptive-kl
+        shape: trust regions, such as clip "ramp(width=0.1)" adaptive-kl; the preset's unless given
         seeds: number of seeds, from 0
         workers: number of processes; one per core unless overrides
         out: folder for the runs
@@ -110,7 +114,7 @@ def train(
         start_over: begin again the runs whose checkpoints are all damaged
         iteration_limit: seconds without an iteration after which a process is replaced, as when
             an environment hangs; none unless given
-        fields: any field of the config
+        fields: a preset, and any field of the config
 
     """
     from klip.ppo.train import plan

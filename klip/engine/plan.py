@@ -10,6 +10,7 @@
     shapes = ["clip", "clip(eps=0.1)", "my_shapes.py:Mine"]
     config = { lr = 1e-3 }                       # for these runs alone
     seeds = [0, 1]                               # likewise
+    grid = { epochs = [5, 10], eps = [0.1, 0.2] }  # each combination
 
 Every shape meets every task with every seed. A run that is named twice is one run. Other kinds have
 other keys in [[runs]]; plans of `tokens` have a `group` and its `arms` (`klip.lab.job`).

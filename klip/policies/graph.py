@@ -1,12 +1,13 @@
 """A policy as an ONNX graph, and the check that its outputs are ours.
 
-    observation float64 [N, D] -> normalise, clip -> float32 -> tanh layers
-        -> mean [N, A], log_std [A] or logits [N, sum of choices] -> action
+    observation float64 [N, D] -> normalise, clip -> float32 -> layers
+        -> mean [N, A], log_std [A] or [N, A], or logits [N, sum of choices] -> action
 
 The observation is float64 since the statistics are: a position that has drifted far from where it
 started loses, in float32, the digits that its normalisation keeps. float32 observations convert
 without loss. `action` is the deterministic one, as the environment takes it: clipped to the bounds
-in their own precision, or the likeliest choice counted from the space's `start`.
+in their own precision, or tanh scaled to them, or the likeliest choice counted from the space's
+`start`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from klip.engine.random import stream
 from klip.errors import KlipError
 from klip.policies.policy import Policy
+from klip.ppo.acting import LEAST_STD, NORM_EPS, deviation
 from klip.tasks import Box, Discrete
 
 TOLERANCE = 1e-5
@@ -64,25 +66,22 @@ def encode_graph(policy: Policy) -> bytes:
         low, high = constant("lowest", -policy.limit, "f8"), constant("highest", policy.limit, "f8")
         x = node("Clip", [x, low, high], "bounded")
     x = node("Cast", [x], "x0", to=onnx.TensorProto.FLOAT)
-    last = len(policy.layout.hidden)
-    for i in range(last + 1):
-        weight = constant(f"policy.{i}.weight", policy.arrays[f"policy.{i}.weight"][0], "f4")
-        bias = constant(f"policy.{i}.bias", policy.arrays[f"policy.{i}.bias"][0], "f4")
-        out = ("mean" if policy.layout.gaussian else "logits") if i == last else f"z{i + 1}"
-        x = node("Gemm", [x, weight, bias], out)
-        if i < last:
-            x = node("Tanh", [x], f"x{i + 1}")
+    x = _layers(policy, node, constant, x)
     float32, width = onnx.TensorProto.FLOAT, sum(policy.layout.heads)
     outputs = [helper.make_tensor_value_info(x, float32, ["N", width])]
     if isinstance(policy.action, Box):
         box = policy.action
         kind = helper.np_dtype_to_tensor_dtype(box.low.dtype)
-        wide = node("Cast", [x], "wide", to=kind)
+        bounded = _squashed(policy, box, node, constant, x) if policy.layout.squash else x
+        wide = node("Cast", [bounded], "wide", to=kind)
         raised = node("Max", [wide, constant("low", box.low, box.low.dtype)], "raised")
         node("Min", [raised, constant("high", box.high, box.low.dtype)], "action")
-        spread = constant("policy.log_std", policy.arrays["policy.log_std"][0], "f4")
-        node("Identity", [spread], "log_std")
-        outputs.append(helper.make_tensor_value_info("log_std", float32, [width]))
+        spread: list[str | int] = ["N", width]
+        if not policy.layout.state_std:
+            own = constant("policy.log_std", policy.arrays["policy.log_std"][0], "f4")
+            node("Identity", [own], "log_std")
+            spread = [width]
+        outputs.append(helper.make_tensor_value_info("log_std", float32, spread))
         shape: list[str | int] = ["N", width]
     else:
         kind, shape = onnx.TensorProto.INT64, _choices(policy, node, constant, x)
@@ -95,6 +94,45 @@ def encode_graph(policy: Policy) -> bytes:
     model = helper.make_model(graph, producer_name="klip", **versions)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
+
+
+def _layers(policy: Policy, node: Any, constant: Any, x: str) -> str:
+    """The network's layers; the name of its means or logits. Deviations it gives are `log_std`."""
+    layout = policy.layout
+    last = len(layout.hidden)
+    final = "mean" if layout.gaussian else "logits"
+    for i in range(last + 1):
+        name = layout.layer("policy", i)
+
+        def own(kind: str, name: str = name) -> str:
+            return str(constant(f"{name}.{kind}", policy.arrays[f"{name}.{kind}"][0], "f4"))
+
+        out = f"z{i + 1}" if i < last or layout.state_std else final
+        x = node("Gemm", [x, own("weight"), own("bias")], out)
+        if i < last:
+            if layout.layer_norm:
+                parts = [x, own("scale"), own("shift")]
+                x = node("LayerNormalization", parts, f"n{i + 1}", axis=-1, epsilon=NORM_EPS)
+            if layout.activation == "swish":
+                x = node("Mul", [x, node("Sigmoid", [x], f"s{i + 1}")], f"x{i + 1}")
+            else:
+                x = node(layout.activation.capitalize(), [x], f"x{i + 1}")
+    if layout.state_std:
+        width, axis = sum(layout.heads), constant("last axis", [1], "i8")
+        ends = [constant(f"end{k}", [k * width], "i8") for k in range(3)]
+        node("Slice", [x, ends[0], ends[1], axis], "mean")
+        wide = node("Softplus", [node("Slice", [x, ends[1], ends[2], axis], "spread")], "soft")
+        node("Log", [node("Add", [wide, constant("least", LEAST_STD, "f4")], "std")], "log_std")
+        return "mean"
+    return x
+
+
+def _squashed(policy: Policy, box: Box, node: Any, constant: Any, mean: str) -> str:
+    """tanh, scaled to the bounds, in their precision."""
+    half = constant("half", 0.5 * (box.high - box.low), "f4")
+    lifted = node("Add", [node("Tanh", [mean], "tanh"), constant("lift", 1.0, "f4")], "lifted")
+    scaled = node("Mul", [lifted, half], "widened")
+    return str(node("Add", [scaled, constant("floor", box.low, "f4")], "squashed"))
 
 
 def _choices(policy: Policy, node: Any, constant: Any, logits: str) -> list[str | int]:
@@ -161,13 +199,17 @@ def _difference(policy: Policy, batch: NDArray[np.float64], theirs: dict[str, An
     """How far their outputs lie from ours; another choice counts by how much less likely it is."""
     ours, action = policy.outputs(batch), policy.act(batch)
     raw = "mean" if policy.layout.gaussian else "logits"
+    ours, wide = np.split(ours, [sum(policy.layout.heads)], axis=1)
     same = theirs["action"].shape == action.shape and theirs["action"].dtype == action.dtype
     if not same or theirs[raw].shape != ours.shape:
         return float("inf")
     scale = np.maximum(1, np.abs(policy.seen(batch)).max(axis=1, keepdims=True))
     pairs = [(ours, theirs[raw])]
     if policy.layout.gaussian:
-        pairs += [(policy.arrays["policy.log_std"], theirs["log_std"][None])]
+        if policy.layout.state_std:
+            pairs += [(np.log(deviation(wide)), theirs["log_std"])]
+        else:
+            pairs += [(policy.arrays["policy.log_std"], theirs["log_std"][None])]
         pairs += [(action, theirs["action"])]
     else:
         chosen, begin = (theirs["action"] - policy.start).reshape(len(batch), -1), 0

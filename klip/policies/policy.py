@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from klip.errors import KlipError
-from klip.ppo.acting import F32, Action, Layout, act, forward, layout_of
+from klip.ppo.acting import ACTIVATIONS, F32, Action, Layout, act, bounded, forward, layout_of
 from klip.ppo.arguments import arguments_in
 from klip.ppo.normalise import Moments, normalise
 from klip.tasks import Box, Discrete, MultiDiscrete
 
 Arrays = Mapping[str, NDArray[Any]]
-PARTS = ("policy.", "value.", "observation.", "action.")
+NETWORKS = ("policy.", "value.", "trunk.")
+PARTS = (*NETWORKS, "observation.", "action.")
 """The arrays that make a policy have names that begin with these."""
 
 
@@ -123,20 +124,21 @@ class Policy:
         else:
             raw = self._likeliest(self.outputs(rows))
         if isinstance(self.action, Box):
-            low, high = self.action.low, self.action.high
-            bounded: NDArray[Any] = np.clip(raw, low, high).astype(low.dtype)
-            return bounded
+            return bounded(self.layout, raw, self.action).astype(self.action.low.dtype)
         chosen: NDArray[Any] = raw[:, 0] if isinstance(self.action, Discrete) else raw
         return chosen
 
     def outputs(self, rows: NDArray[np.float64]) -> F32:
-        """The policy network's own outputs at [N, D]: means before clipping, or logits."""
+        """The policy network's own outputs at [N, D]: means before they are bounded, or logits.
+
+        Where it gives deviations too, what makes those stands behind the means.
+        """
         return self._run("policy", rows)
 
     def _likeliest(self, out: F32) -> NDArray[Any]:
-        """The mode: [N, A] means, or [N, K] choices."""
+        """The mode of a Gaussian, [N, A], before it is bounded; or [N, K] choices."""
         if self.layout.gaussian:
-            return out
+            return out[:, : sum(self.layout.heads)]
         edges = np.cumsum(self.layout.heads)[:-1]
         return np.stack([part.argmax(axis=1) for part in np.split(out, edges, axis=1)], axis=1)
 
@@ -149,7 +151,7 @@ class Policy:
 
     def _run(self, net: str, rows: NDArray[np.float64]) -> F32:
         # [N, 1, D]: each row is then a product of its own
-        return forward(self.arrays, net, self.seen(rows)[:, None])[:, 0]
+        return forward(self.layout, self.arrays, net, self.seen(rows)[:, None])[:, 0]
 
     def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         try:
@@ -170,18 +172,19 @@ def policy_of(config: Mapping[str, Any], arrays: Arrays) -> Policy:
     if not any(name.startswith("policy.") for name in arrays):
         raise KlipError("there are no parameters yet: train it to its first checkpoint")
     action, start = _action(arrays)
-    first = _array(arrays, "policy.0.weight", np.float32)
+    name = "trunk.0.weight" if "trunk.0.weight" in arrays else "policy.0.weight"
+    first = _array(arrays, name, np.float32)
     if first.ndim != 2:
-        raise KlipError(f"'policy.0.weight' has shape {first.shape}, and must have two axes")
+        raise KlipError(f"{name!r} has shape {first.shape}, and must have two axes")
     size = first.shape[0]
-    layout = layout_of(size, action, _hidden(arrays))
+    layout = layout_of(size, action, **_networks(config, arrays))
     parameters = {
         name: _frozen(_array(arrays, name, np.float32, shape)[None])
         for name, shape in layout.shapes
     }
     known = set(parameters)
     for name in arrays:
-        if name.startswith(("policy.", "value.")) and name not in known:
+        if name.startswith(NETWORKS) and name not in known:
             raise KlipError(f"{name[:80]!r} is no array of a network with {layout.hidden} hidden")
     moments, limit = None, 0.0
     if _is(config, "normalise_observations", bool):
@@ -229,12 +232,32 @@ def _action(arrays: Arrays) -> tuple[Action, NDArray[Any]]:
     return MultiDiscrete(tuple(heads.ravel().tolist()), tuple(first)), _frozen(start.ravel())
 
 
-def _hidden(arrays: Arrays) -> tuple[int, ...]:
-    """Widths of the hidden layers: the sizes of all biases but the last."""
+def _networks(config: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """What the networks are like: from the arrays where these show it, else from the config."""
+    activation = config.get("activation", "tanh")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise KlipError(f"its config says activation={str(activation)[:40]!r}, which cannot be")
+    squash = _is(config, "squash", bool) if "squash" in config else False
+    shared = "trunk.0.bias" in arrays
+    hidden = _widths(arrays, "trunk") if shared else _widths(arrays, "policy")[:-1]
+    value = () if shared else _widths(arrays, "value")[:-1]
+    return {
+        "hidden": hidden,
+        "value_hidden": () if value == hidden else value,
+        "activation": activation,
+        "shared_trunk": shared,
+        "layer_norm": any(name.endswith(".scale") for name in arrays),
+        "state_std": "action.low" in arrays and "policy.log_std" not in arrays,
+        "squash": squash,
+    }
+
+
+def _widths(arrays: Arrays, net: str) -> tuple[int, ...]:
+    """The sizes of the biases of a network's layers."""
     widths: list[int] = []
-    while f"policy.{len(widths)}.bias" in arrays:
-        widths.append(int(arrays[f"policy.{len(widths)}.bias"].size))
-    return tuple(widths[:-1])
+    while (bias := arrays.get(f"{net}.{len(widths)}.bias")) is not None:
+        widths.append(int(bias.size))
+    return tuple(widths)
 
 
 def _array(

@@ -7,9 +7,9 @@ Using a trained policy needs this file and not JAX.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ from klip.tasks import Box, Discrete, MultiDiscrete
 Action = Box | Discrete | MultiDiscrete
 F32 = NDArray[np.float32]
 
+LEAST_STD: Final = 0.001
+"""Deviations that a network gives are larger than this."""
+NORM_EPS: Final = 1e-5
+"""Added to the variance by which a layer is normalised."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -29,23 +34,56 @@ class Layout:
     observation: int
     """D, the size of an observation"""
     hidden: tuple[int, ...]
-    """widths of the hidden layers, which both networks have"""
+    """widths of the hidden layers of the policy network"""
     heads: tuple[int, ...]
     """sizes of the action heads: one mean vector, or one set of logits per discrete action"""
     gaussian: bool
     """whether actions are real numbers; otherwise they are choices"""
+    value_hidden: tuple[int, ...] = ()
+    """widths of those of the value network; none: the policy's"""
+    activation: str = "tanh"
+    """after each hidden layer"""
+    shared_trunk: bool = False
+    """whether both networks share their hidden layers"""
+    layer_norm: bool = False
+    """whether a hidden layer is normalised before its activation, over its width"""
+    state_std: bool = False
+    """whether the policy network gives a Gaussian's deviations, too"""
+    squash: bool = False
+    """whether an action is the tanh of what a Gaussian draws, scaled to the bounds"""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the policy network gives."""
+        return sum(self.heads) * (2 if self.state_std else 1)
+
+    def widths(self, net: str) -> tuple[int, ...]:
+        """Of the hidden layers of "policy" or "value"."""
+        return self.value_hidden or self.hidden if net == "value" else self.hidden
+
+    def layer(self, net: str, depth: int) -> str:
+        """What the names of a layer's arrays begin with; a layer of both networks is the trunk's.
+
+        >>> Layout(3, (8,), (2,), False, shared_trunk=True).layer("value", 0)
+        'trunk.0'
+        """
+        shared = self.shared_trunk and depth < len(self.hidden)
+        return f"{'trunk' if shared else net}.{depth}"
 
     @property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """(name, shape) of every array, in the order of the vector."""
-        arrays: list[tuple[str, tuple[int, ...]]] = []
-        for net, out in (("policy", sum(self.heads)), ("value", 1)):
-            sizes = (self.observation, *self.hidden, out)
+        arrays: dict[str, tuple[int, ...]] = {}
+        for net, out in (("policy", self.outputs), ("value", 1)):
+            sizes = (self.observation, *self.widths(net), out)
             for i, (before, after) in enumerate(itertools.pairwise(sizes)):
-                arrays += [(f"{net}.{i}.weight", (before, after)), (f"{net}.{i}.bias", (after,))]
-            if net == "policy" and self.gaussian:
-                arrays.append(("policy.log_std", (out,)))
-        return arrays
+                name = self.layer(net, i)
+                arrays |= {f"{name}.weight": (before, after), f"{name}.bias": (after,)}
+                if self.layer_norm and i < len(sizes) - 2:
+                    arrays |= {f"{name}.scale": (after,), f"{name}.shift": (after,)}
+            if net == "policy" and self.gaussian and not self.state_std:
+                arrays["policy.log_std"] = (out,)
+        return list(arrays.items())
 
     def split(self, vector: Array) -> dict[str, Array]:
         """The arrays as views of a vector `[P]`, or of a stack of vectors `[R, P]`."""
@@ -64,44 +102,87 @@ class Layout:
         return jnp.concatenate([arrays[name].ravel() for name, _ in self.shapes])
 
 
-def layout_of(observation: int, action: Action, hidden: tuple[int, ...]) -> Layout:
+def layout_of(observation: int, action: Action, hidden: tuple[int, ...], **networks: Any) -> Layout:
     """The layout of the networks for a task.
 
     Args:
         observation: D, the size of an observation
         action: the task's action space
         hidden: widths of the hidden layers
+        networks: the fields of `Layout` that have defaults
 
     """
     if isinstance(action, Box):
-        return Layout(observation, hidden, (len(action.low),), True)
+        return Layout(observation, hidden, (len(action.low),), True, **networks)
     heads = (action.n,) if isinstance(action, Discrete) else tuple(action.n)
-    return Layout(observation, hidden, heads, False)
+    return Layout(observation, hidden, heads, False, **networks)
 
 
-def initial(layout: Layout, seed: int, log_std: float) -> F32:
-    """Orthogonal weights of gain sqrt 2 (policy head 0.01, value head 1), zero biases.
+class Start(NamedTuple):
+    """How parameters begin."""
+
+    log_std: float = 0.0
+    """of a Gaussian policy"""
+    init: str = "orthogonal"
+    """orthogonal weights of the gains below; torch, uniform within 1/sqrt(inputs), biases too;
+    or lecun, uniform of variance 1/inputs"""
+    hidden_gain: float = 2**0.5
+    policy_gain: float = 0.01
+    """of the last layer"""
+    value_gain: float = 1.0
+
+
+def initial(layout: Layout, seed: int, start: Start = Start()) -> F32:  # noqa: B008
+    """The parameters of a run before its first iteration; biases are 0 but for `init="torch"`.
 
     Args:
         layout: where the arrays lie
         seed: of the run
-        log_std: of a Gaussian policy, at the start
+        start: how they begin
 
     Returns:
         the vector `[P]` of all parameters
 
     """
     pieces = []
-    last = len(layout.hidden)
     for name, shape in layout.shapes:
-        if name.endswith("weight"):
-            net, depth, _ = name.split(".")
-            head = 0.01 if net == "policy" else 1.0
-            gain = head if int(depth) == last else 2**0.5
-            pieces.append(_orthogonal(stream(seed, f"init {name}"), shape, gain).ravel())
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight":
+            pieces.append(_weight(layout, seed, start, name, shape).ravel())
+        elif kind == "bias":
+            pieces.append(_bias(layout, seed, start, layer, shape))
         else:
-            pieces.append(np.full(np.prod(shape), log_std if name.endswith("std") else 0.0))
+            values = {"log_std": start.log_std, "scale": 1.0, "shift": 0.0}
+            pieces.append(np.full(np.prod(shape), values[kind]))
     return np.concatenate(pieces).astype(np.float32)
+
+
+def _bias(
+    layout: Layout, seed: int, start: Start, layer: str, shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """A layer's biases; those of deviations that the network gives make them exp(log_std)."""
+    bias = np.zeros(shape)
+    if start.init == "torch":
+        inputs, _ = dict(layout.shapes)[f"{layer}.weight"]
+        bias += stream(seed, f"init {layer}.bias").uniform(-1, 1, shape) / inputs**0.5
+    if layout.state_std and layer == layout.layer("policy", len(layout.hidden)):
+        bias[shape[0] // 2 :] += np.log(np.expm1(np.exp(start.log_std) - LEAST_STD))
+    return bias
+
+
+def _weight(
+    layout: Layout, seed: int, start: Start, name: str, shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """A layer's weights."""
+    rng = stream(seed, f"init {name}")
+    if start.init != "orthogonal":
+        widest = {"torch": 1.0, "lecun": 3**0.5}[start.init]
+        drawn: NDArray[np.float64] = rng.uniform(-1, 1, shape) * (widest / shape[0] ** 0.5)
+        return drawn
+    net, depth, _ = name.split(".")
+    head = start.policy_gain if net == "policy" else start.value_gain
+    gain = head if int(depth) == len(layout.widths(net)) else start.hidden_gain
+    return _orthogonal(rng, shape, gain)
 
 
 def _orthogonal(
@@ -114,25 +195,50 @@ def _orthogonal(
     return gain * (q if rows >= columns else q.T)
 
 
-def forward(arrays: Mapping[str, F32], net: str, x: F32) -> F32:
+def _swish(x: F32) -> F32:
+    active: F32 = x / (1 + np.exp(-x))
+    return active
+
+
+def _elu(x: F32) -> F32:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+ACTIVATIONS: Final[dict[str, Callable[[F32], F32]]] = {
+    "tanh": lambda x: np.tanh(x, out=x),
+    "relu": lambda x: np.maximum(x, np.float32(0), out=x),
+    "elu": _elu,
+    "swish": _swish,
+}
+"""By name; each may write over its argument."""
+
+
+def forward(layout: Layout, arrays: Mapping[str, F32], net: str, x: F32) -> F32:
     """A network's output in NumPy: R sets of weights take `[R, E, D]` to `[R, E, M]`."""
-    depth = 0
-    while True:
-        x = np.matmul(x, arrays[f"{net}.{depth}.weight"])
-        x += arrays[f"{net}.{depth}.bias"][:, None, :]
-        depth += 1
-        if f"{net}.{depth}.weight" not in arrays:
-            return x
-        np.tanh(x, out=x)
+    activate, last = ACTIVATIONS[layout.activation], len(layout.widths(net))
+    for depth in range(last + 1):
+        name = layout.layer(net, depth)
+        x = np.matmul(x, arrays[f"{name}.weight"])
+        x += arrays[f"{name}.bias"][:, None, :]
+        if depth < last:
+            if layout.layer_norm:
+                x = x - x.mean(axis=-1, keepdims=True)
+                x /= np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(NORM_EPS))
+                x = x * arrays[f"{name}.scale"][:, None, :] + arrays[f"{name}.shift"][:, None, :]
+            x = activate(x)
+    return x
 
 
 def act(layout: Layout, arrays: Mapping[str, F32], x: F32, noise: F32) -> Any:
-    """Sample actions `[R, E, A]` (Gaussian) or `[R, E, heads]` (discrete).
+    """Sample actions `[R, E, A]` (Gaussian, before they are bounded) or `[R, E, heads]` (discrete).
 
     `noise` is standard normal for a Gaussian, uniform for each discrete head.
     """
-    out = forward(arrays, "policy", x)
+    out = forward(layout, arrays, "policy", x)
     if layout.gaussian:
+        if layout.state_std:
+            mean, wide = np.split(out, 2, axis=-1)
+            return mean + deviation(wide) * noise
         return out + np.exp(arrays["policy.log_std"])[:, None, :] * noise
     chosen = np.empty((*out.shape[:2], len(layout.heads)), dtype=np.int64)
     start = 0
@@ -144,3 +250,21 @@ def act(layout: Layout, arrays: Mapping[str, F32], x: F32, noise: F32) -> Any:
         chosen[..., i] = np.minimum((total <= point).sum(axis=-1), size - 1)
         start += size
     return chosen
+
+
+def deviation(wide: F32) -> F32:
+    """log(1 + e^x) + 0.001: a Gaussian's deviation as the network gives it."""
+    return np.logaddexp(wide, np.float32(0)) + np.float32(LEAST_STD)
+
+
+def bounded(layout: Layout, raw: F32, box: Box) -> NDArray[Any]:
+    """What a Gaussian drew, `[..., A]`, as an action within the bounds: clipped to them, or tanh.
+
+    >>> box = Box(np.float32([0]), np.float32([4]))
+    >>> bounded(Layout(3, (8,), (1,), True, squash=True), np.float32([[0.0]]), box).tolist()
+    [[2.0]]
+    """
+    if layout.squash:
+        raw = box.low + (np.tanh(raw) + 1) * (0.5 * (box.high - box.low))
+    within: NDArray[Any] = np.clip(raw, box.low, box.high)
+    return within

@@ -28,6 +28,7 @@ class Rollout(NamedTuple):
     bootstrap: Array  # [T, E] V(final observation) where it was cut off by a time limit, else 0
     cut: Array | None = None  # [n] those places in the flattened [T, E]; kept if it may grow old
     final: Array | None = None  # [n, D] the final observations there
+    skipped: Array | None = None  # [T, E] 1 where a time limit cut, if those steps teach nothing
 
 
 class Aged(NamedTuple):
@@ -74,12 +75,25 @@ def advantages(
         trust: `[T, E]` min(1, c) of every step, for samples that may be old
 
     """
-    alive = 1.0 - rollout.ended
-    following = jnp.concatenate([value[1:], last_value[None]]) * alive + rollout.bootstrap
-    delta = rollout.reward + c.gamma * following - value
-    carry = c.gamma * c.gae_lambda * alive
+    delta = differences(c, value, last_value, rollout)
+    carry = c.gamma * c.gae_lambda * (1.0 - rollout.ended)
     if trust is not None:
         carry = carry * jnp.concatenate([trust[1:], jnp.ones_like(trust[:1])])
+    return discounted(carry, delta)
+
+
+def differences(c: Config, value: Array, last_value: Array, rollout: Rollout) -> Array:
+    """delta = r + gamma V' - V, with what `time_limits` puts for V' where an episode was cut."""
+    alive = 1.0 - rollout.ended
+    following = jnp.concatenate([value[1:], last_value[None]]) * alive
+    if c.time_limits == "bootstrap":
+        following = following + rollout.bootstrap
+    delta = rollout.reward + c.gamma * following - value
+    return delta if rollout.skipped is None else delta * (1.0 - rollout.skipped)
+
+
+def discounted(carry: Array, delta: Array) -> Array:
+    """x_t = delta_t + carry_t x_{t+1}, from 0 after the end, `[T, E]`."""
 
     def combine(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
         (a, x), (b, y) = later, earlier
@@ -88,9 +102,24 @@ def advantages(
     return jax.lax.associative_scan(combine, (carry, delta), reverse=True)[1]
 
 
-def normalised(advantage: Array, there: Array | None = None) -> Array:
-    """(A - mean) / (std + 1e-8), std with n - 1; over the samples that are `there`, if given."""
-    mean, spread = advantage.mean(where=there), advantage.std(ddof=1, where=there)
+def estimates(c: Config, value: Array, last_value: Array, rollout: Rollout) -> tuple[Array, Array]:
+    """The advantages of a fresh rollout, and what its value network learns, `[T, E]` each."""
+    gae = advantages(c, value, last_value, rollout)
+    advantage, target = gae, gae + value
+    if c.advantage_form == "next-return":  # as GAE, but for a lambda
+        after = jnp.concatenate([gae[1:], jnp.zeros_like(gae[:1])])
+        advantage = differences(c, value, last_value, rollout)
+        advantage = advantage + c.gamma * (1.0 - rollout.ended) * after
+    if c.value_target == "monte-carlo":
+        delta = differences(c, value, last_value, rollout)
+        target = discounted(c.gamma * (1.0 - rollout.ended), delta) + value
+    return advantage, target
+
+
+def normalised(c: Config, advantage: Array, there: Array | None = None) -> Array:
+    """(A - mean) / (std + 1e-8), std with n - 1 or n; over the samples `there`, if given."""
+    ddof = c.advantage_ddof
+    mean, spread = advantage.mean(where=there), advantage.std(ddof=ddof, where=there)
     return (advantage - mean) / (spread + 1e-8)
 
 
@@ -102,12 +131,12 @@ def preparation(layout: Layout, c: Config) -> Callable[[Array, Rollout], Batch]:
         arrays = layout.split(vector)
         steps, envs, _ = rollout.observation.shape
         observation = rollout.observation.reshape(steps * envs, -1)
-        value = network(arrays, "value", observation)[:, 0]
-        last_value = network(arrays, "value", rollout.last)[:, 0]
-        advantage = advantages(c, value.reshape(steps, envs), last_value, rollout).ravel()
-        target = advantage + value
+        value = network(layout, arrays, "value", observation)[:, 0]
+        last_value = network(layout, arrays, "value", rollout.last)[:, 0]
+        both = estimates(c, value.reshape(steps, envs), last_value, rollout)
+        advantage, target = (x.ravel() for x in both)
         if c.normalise_advantages == "rollout":
-            advantage = normalised(advantage)
+            advantage = normalised(c, advantage)
         old = distribution(layout, arrays, observation)
         action = rollout.action.reshape(steps * envs, -1)
         return Batch(

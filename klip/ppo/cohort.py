@@ -56,7 +56,9 @@ class Cohort:
         self.lanes = make_lanes(
             first.task, len(configs) * envs, seed_of, first.arguments, first.processes
         )
-        self.layout = policy.layout_of(self.lanes.observation_size, self.lanes.action, first.hidden)
+        self.layout = policy.layout_of(
+            self.lanes.observation_size, self.lanes.action, first.hidden, **first.networks
+        )
         self.action = _action(self.lanes.action)
         self.runs = [begun(self.layout, c) for c in configs]
         size = len(configs)
@@ -141,7 +143,7 @@ class Cohort:
             cut = step.truncated & ~step.terminated
             if cut.any():
                 final, cut = self._final(step.final), cut.reshape(runs, envs)
-                values = policy.forward(arrays, "value", final)[..., 0]
+                values = policy.forward(self.layout, arrays, "value", final)[..., 0]
                 bootstrap[:, t] = np.where(cut, values, np.float32(0))
                 for r, e in zip(*np.nonzero(cut), strict=True):
                     finals[r].append((t * envs + e, final[r, e]))
@@ -151,6 +153,11 @@ class Cohort:
             Rollout(observations[r], x[r], stacked[r], rewards[r], ends[r], bootstrap[r])
             for r in range(runs)
         ]
+        for r, run in enumerate(self.runs):
+            if run.config.time_limits == "skip":
+                skipped = np.zeros_like(ends[r])
+                skipped.flat[[place for place, _ in finals[r]]] = 1
+                rollouts[r] = rollouts[r]._replace(skipped=skipped)
         return [
             rollout if run.config.fresh else to_keep(rollout, final, run.config.replay > 1)
             for run, rollout, final in zip(self.runs, rollouts, finals, strict=True)
@@ -167,12 +174,15 @@ class Cohort:
         data = self._data(run, rollout)
         names = numbers(value)
         rows, there = orders(c, k, len(data.ages))
-        lr = run.step_size()
+        lr, value_lr = run.step_sizes()
+        sizes = np.array([lr, value_lr] if c.value_lr else lr, np.float32)
         outcome = epochs(self.layout, program(c), structure(value), tuple(names))(
             run.learner, run.controller, np.array(list(names.values()), np.float32), data.batch,
-            rows, there, np.float32(lr), np.float32(k * c.batch), np.float32(k / c.iterations),
+            rows, there, sizes, np.float32(k * c.batch), np.float32(k / c.iterations),
         )  # fmt: skip
         row = row_of(run, data, outcome, lr)
+        if c.value_lr:
+            row["value_lr"] = value_lr
         row["unstable_episodes"] = int(self.lanes.warnings[self._lanes_of(i)].sum())
         if int(outcome.trouble) or not_finite(row):
             run.end("diverged", diagnosis(c, k, rollout, data.batch, outcome, row))
@@ -263,8 +273,7 @@ class Cohort:
     def _for_lanes(self, action: NDArray[Any], box: Box | None) -> NDArray[Any]:
         flat = action.reshape(-1, action.shape[-1])
         if box is not None:
-            bounded: NDArray[Any] = np.clip(flat, box.low, box.high)
-            return bounded
+            return policy.bounded(self.layout, flat, box)
         return flat[:, 0] if isinstance(self.lanes.action, Discrete) else flat
 
     def _normalised(self, x: NDArray[Any]) -> NDArray[np.float32]:

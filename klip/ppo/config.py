@@ -12,18 +12,26 @@ from typing import Any, ClassVar, Final, Literal
 from klip.engine.fields import LATE, conform, stored, types_of
 from klip.errors import KlipError
 from klip.ppo.arguments import arguments_in, spelled
-from klip.runs import LONGEST_NAME, config_id
+from klip.ppo.checking import age_weights, check, check_task, digest_of_task
+from klip.ppo.presets import PAPER_TASKS, fields_of, named
+from klip.runs import config_id
 from klip.runs.checkpoint import HOW
-from klip.shapes import check_needs, parse
+from klip.shapes import parse
 from klip.shapes.code import digest_of_code
+
+__all__ = ["Config", "check", "check_task", "config", "settings_in", "usual_settings"]
 
 OWN: Final[tuple[str, ...]] = ("task", "shape", "seed", "code", "task_code")
 """Fields of a config that are no settings: they are given by themselves, or follow from those."""
-TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step", "progress"})
-"""What this trainer can tell a shape about a sample."""
-OLD_CONTEXT = frozenset({"age", "behaviour_log_ratio", "proximal_log_ratio", "effective_size",
-                         "deviation", "second_moment"})  # fmt: skip
-"""What it can tell of a sample that may be old, with `lag` or `replay`."""
+NETWORKS: Final = (
+    "value_hidden",
+    "activation",
+    "shared_trunk",
+    "layer_norm",
+    "state_std",
+    "squash",
+)
+"""Fields that say what networks are like, besides `hidden`."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Config:
     adam_eps: float = 1e-5
     """Adam's epsilon"""
     max_grad_norm: float = 0.5
-    """global gradient norm is clipped here"""
+    """the gradient's norm is clipped here; 0: nowhere"""
     value_weight: float = 0.5
     """weight of the value loss, which is itself half a mean square"""
     value_clip: float = 0.2
@@ -86,7 +94,7 @@ class Config:
     """once per rollout (the paper), per minibatch (CleanRL, SB3), likewise with the samples'
     weights and corrections for their age (GePPO), or not at all"""
     hidden: tuple[int, ...] = (64, 64)
-    """widths of the tanh layers of policy and value network, which are separate"""
+    """widths of the hidden layers of policy and value network"""
     log_std: float = 0.0
     """initial log standard deviation of a Gaussian policy"""
     per_epoch: bool = False
@@ -116,6 +124,53 @@ class Config:
     truncated at 1, or once when they are collected, as if they were fresh"""
     age_weights: str = field(default="uniform", metadata=LATE)
     """of the rollouts in replay: uniform, geppo, or numbers from the newest on, such as 3 2 1"""
+    activation: Literal["tanh", "relu", "elu", "swish"] = field(default="tanh", metadata=LATE)
+    """after each hidden layer"""
+    value_hidden: tuple[int, ...] = field(default=(), metadata=LATE)
+    """widths of the value network's hidden layers; none: the policy's"""
+    shared_trunk: bool = field(default=False, metadata=LATE)
+    """policy and value network share their hidden layers"""
+    layer_norm: bool = field(default=False, metadata=LATE)
+    """hidden layers are normalised before their activation"""
+    state_std: bool = field(default=False, metadata=LATE)
+    """a Gaussian's deviations come from the network, not from parameters of their own"""
+    squash: bool = field(default=False, metadata=LATE)
+    """an action is the tanh of what a Gaussian draws, scaled to the bounds, not clipped to them"""
+    init: Literal["orthogonal", "torch", "lecun"] = field(default="orthogonal", metadata=LATE)
+    """initial weights: orthogonal with the gains below, uniform as PyTorch's layers are, or
+    uniform of variance 1/inputs"""
+    hidden_gain: float = field(default=2**0.5, metadata=LATE)
+    """of orthogonal weights, in hidden layers"""
+    policy_gain: float = field(default=0.01, metadata=LATE)
+    """likewise, in the policy's last layer"""
+    value_gain: float = field(default=1.0, metadata=LATE)
+    """likewise, in the value network's last layer"""
+    value_lr: float = field(default=0.0, metadata=LATE)
+    """Adam's step size for the value network at the start; 0: lr"""
+    decay: Literal["linear", "cosine"] = field(default="linear", metadata=LATE)
+    """how step sizes fall, with anneal"""
+    lr_end: float = field(default=0.0, metadata=LATE)
+    """the share of it that step sizes fall to, with anneal"""
+    warmup: float = field(default=0.0, metadata=LATE)
+    """the share of all iterations in which step sizes rise first, linearly"""
+    grad_clip: Literal["joint", "separate"] = field(default="joint", metadata=LATE)
+    """the norm that is clipped: of the whole gradient, or of policy and value network each"""
+    value_bound: Literal["worse", "clipped"] = field(default="worse", metadata=LATE)
+    """with value_clip: the worse of both losses counts, or that of the clipped prediction (SB3)"""
+    value_target: Literal["lambda", "monte-carlo"] = field(default="lambda", metadata=LATE)
+    """what the value network learns: advantage plus value, or the discounted rewards to the end"""
+    advantage_form: Literal["gae", "next-return"] = field(default="gae", metadata=LATE)
+    """GAE, or reward plus the lambda-return of the next step (Brax)"""
+    advantage_ddof: int = field(default=1, metadata=LATE)
+    """advantages are normalised by the deviation with n minus this: 1, or 0"""
+    time_limits: Literal["bootstrap", "end", "skip"] = field(default="bootstrap", metadata=LATE)
+    """where a time limit cuts an episode off: the value of its last observation follows, nothing
+    does, as at an end (CleanRL), or the step teaches nothing (Brax)"""
+    stop_at: Literal["epoch", "step"] = field(default="epoch", metadata=LATE)
+    """when a controller such as target-kl may stop: after an epoch, or before a gradient step that
+    its minibatch advises against (SB3)"""
+    stop_value: bool = field(default=True, metadata=LATE)
+    """a controller that stops the policy stops the value network, too"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task_args", spelled(self.task_args))
@@ -171,20 +226,10 @@ class Config:
         """The keyword arguments of its task."""
         return arguments_in(self.task_args)
 
-
-# What the paper sets otherwise, task by task; its MuJoCo tasks take the defaults.
-NO_NORMALISATION: dict[str, Any] = {"normalise_observations": False, "normalise_rewards": False}
-PAPER_TASKS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"envs": 4, "rollout": 128, "steps": 100_000, **NO_NORMALISATION},
-    "LunarLander-v3": {
-        "envs": 16,
-        "rollout": 1024,
-        "gamma": 0.999,
-        "gae_lambda": 0.98,
-        "entropy_weight": 0.01,
-        **NO_NORMALISATION,
-    },
-}
+    @property
+    def networks(self) -> dict[str, Any]:
+        """The fields of `klip.ppo.acting.Layout` that have the same name here, but for `hidden`."""
+        return {name: getattr(self, name) for name in NETWORKS}
 
 
 @functools.cache
@@ -204,24 +249,32 @@ def usual_settings(task: str) -> dict[str, Any]:
 def settings_in(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a config on disk; what it does not name is at its default.
 
+    Where they are those of a preset, that is named in their place.
+
     >>> settings_in({"task": "Hopper-v4", "seed": 1})["lr"]
     0.0003
     """
-    whole = {**_defaults(), **fields}
+    whole = named({**_defaults(), **fields}, usual_settings(str(fields.get("task"))))
     return {key: value for key, value in whole.items() if key not in {*OWN, *HOW}}
 
 
-def config(task: str, **fields: Any) -> Config:
-    """The paper's configuration of a task, with fields replaced; checked, but for the task itself.
+def config(task: str, *, preset: str = "paper", **fields: Any) -> Config:
+    """The configuration of a task in a preset, with fields replaced; checked, but for the task.
 
-    >>> config("CartPole-v1").envs
-    4
+    Args:
+        task: Gymnasium id
+        preset: whose conventions: see `klip.ppo.presets`
+        fields: what differs from them
+
+    >>> config("CartPole-v1").envs, config("CartPole-v1", preset="sb3").envs
+    (4, 1)
+
     """
-    known = {f.name for f in dataclasses.fields(Config)}
+    known = [f.name for f in dataclasses.fields(Config)]
     for name in fields:
         if name not in known:
             raise KlipError(f"no config field is called '{name}'; there are {', '.join(known)}")
-    given = {**PAPER_TASKS.get(task, {}), **fields}
+    given = {**fields_of(preset, task, fields.get("task_args", "")), **fields}
     if "shape" in given:
         given["shape"] = str(parse(str(given["shape"])))
         given["code"] = digest_of_code(given["shape"])
@@ -232,125 +285,17 @@ def config(task: str, **fields: Any) -> Config:
     return made
 
 
+FREE: Final = {
+    "shape", "seed", "code", "epochs", "minibatch", "lr", "anneal", "gamma", "gae_lambda",
+    "entropy_weight", "value_weight", "value_clip", "max_grad_norm", "adam_b1", "adam_b2",
+    "adam_eps", "log_std", "normalise_advantages", "lag", "replay", "gradient_steps", "ratio",
+    "correction_cap", "trace", "age_weights", "init", "hidden_gain", "policy_gain", "value_gain",
+    "value_lr", "decay", "lr_end", "warmup", "grad_clip", "value_bound", "value_target",
+    "advantage_form", "advantage_ddof", "time_limits", "stop_at", "stop_value",
+}  # fmt: skip
+"""Fields in which runs of a cohort may differ: collecting and physics do not depend on them."""
+
+
 def lockstep_key(c: Config) -> tuple[Any, ...]:
     """Equal for runs that may share a cohort."""
-    own = {"shape", "seed", "code", "lr", "anneal", "gamma", "gae_lambda", "entropy_weight",
-           "value_weight", "value_clip", "max_grad_norm", "adam_b1", "adam_b2", "adam_eps",
-           "log_std", "lag", "replay", "gradient_steps", "ratio", "correction_cap", "trace",
-           "age_weights"}  # fmt: skip
-    return tuple(getattr(c, name) for name in types_of(Config) if name not in own)
-
-
-def digest_of_task(task: str) -> str:
-    """As `digest_of_code`, for a task that is in a file of yours, or in the current folder."""
-    from klip.tasks.own import file_of  # here, since it loads Gymnasium
-
-    place, _, name = task.rpartition(":")
-    path = file_of(place)
-    return digest_of_code(f"{path}:{name}") if path is not None else ""
-
-
-def check(c: Config) -> None:
-    """Raise, before anything starts, for what would mean nothing; `check_task` is apart."""
-    for name, text in (("task", c.task), ("shape", c.shape)):
-        if not text.isprintable() or not 0 < len(text) <= LONGEST_NAME:
-            limit = f"at most {LONGEST_NAME} printable characters"
-            raise KlipError(f"{name}={text[:80]!r} must be {limit}")
-    changed = c.code != digest_of_code(c.shape) and f"shape {c.shape}"
-    # a run from before tasks had digests has none
-    if c.task_code and c.task_code != digest_of_task(c.task):
-        changed = f"task {c.task}"
-    if changed:
-        raise KlipError(
-            f"the file of the {changed} has changed since the run began: bring it back, or "
-            "train anew"
-        )
-    _check_shape(c)
-    for name in ("steps", "envs", "rollout", "epochs", "minibatch", "replay"):
-        if getattr(c, name) < 1:
-            raise KlipError(f"{name}={getattr(c, name)} must be at least 1")
-    for name in ("seed", "processes", "lag"):
-        if getattr(c, name) < 0:
-            raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
-    if c.steps < c.batch:
-        raise KlipError(
-            f"steps={c.steps} is less than one rollout of {c.envs} x {c.rollout} = {c.batch}: "
-            "give more steps, or a smaller rollout"
-        )
-    if c.minibatch > c.batch:
-        raise KlipError(
-            f"minibatch={c.minibatch} is larger than a rollout of {c.envs} x {c.rollout} = "
-            f"{c.batch}: give at most that"
-        )
-    if c.batch < 2:
-        raise KlipError("a rollout of one sample has no spread to normalise by: give at least 2")
-    for name in ("gamma", "gae_lambda"):
-        if not 0 <= getattr(c, name) <= 1:
-            raise KlipError(f"{name}={getattr(c, name)} must lie between 0 and 1")
-    for name in ("adam_b1", "adam_b2"):
-        if not 0 <= getattr(c, name) < 1:
-            raise KlipError(f"{name}={getattr(c, name)} must be at least 0 and less than 1")
-    if (long := max(c.lag + 1, c.replay)) > c.iterations:
-        what = f"lag={c.lag}" if long > c.replay else f"replay={c.replay}"
-        raise KlipError(
-            f"{what} is longer than the run of {c.iterations} iterations ({c.steps} steps in "
-            f"rollouts of {c.batch}): give more steps, or less"
-        )
-    age_weights(c.age_weights, c.replay)
-    positive = ("lr", "max_grad_norm", "adam_eps", "observation_clip", "reward_clip")
-    for name in (*positive, "correction_cap"):
-        if not getattr(c, name) > 0:
-            raise KlipError(f"{name}={getattr(c, name)} must be greater than 0")
-    for name in ("value_weight", "value_clip", "entropy_weight"):
-        if not getattr(c, name) >= 0:
-            raise KlipError(f"{name}={getattr(c, name)} must be at least 0")
-    if not c.hidden or min(c.hidden) < 1:
-        raise KlipError(f"hidden={c.hidden} must be one or more positive widths")
-
-
-def _check_shape(c: Config) -> None:
-    """Raise if the shape needs to know what this run cannot tell it."""
-    shape = parse(c.shape)
-    if c.fresh and (old := shape.needs & OLD_CONTEXT):
-        raise KlipError(
-            f"{c.shape} needs {', '.join(sorted(old))}, and there is none with lag=0 and replay=1, "
-            "where every sample is fresh: give a lag, or a replay of 2 or more"
-        )
-    check_needs(shape, TRAINER_CONTEXT | OLD_CONTEXT)
-    if c.ratio == "decoupled" and "behaviour_log_ratio" in shape.needs:
-        raise KlipError(
-            f"{c.shape} corrects for the policy that acted by itself, and ratio='decoupled' would "
-            "do so once more: give ratio='proximal' or 'behaviour'"
-        )
-
-
-def age_weights(spelled: str, replay: int) -> tuple[float, ...]:
-    """The weights of `replay` rollouts from the newest on, scaled to a mean of 1.
-
-    GePPO's fall linearly, which is the largest effective sample size for its trust region.
-
-    >>> [round(w / 4, 3) for w in age_weights("geppo", 4)]
-    [0.4, 0.3, 0.2, 0.1]
-    """
-    if spelled in ("uniform", "geppo"):
-        given = [1.0 if spelled == "uniform" else float(replay - i) for i in range(replay)]
-    else:
-        try:
-            given = [float(word) for word in spelled.replace(",", " ").split()]
-        except ValueError:
-            given = []
-        fine = all(0 <= w < float("inf") for w in given) and given[:1] > [0.0]
-        if not fine or len(given) != replay:
-            raise KlipError(
-                f"age_weights={spelled!r} must be uniform, geppo, or as many numbers as "
-                f"replay={replay}, from the newest rollout on: the first above 0, none below"
-            )
-    total = sum(given)
-    return tuple(w * replay / total for w in given)
-
-
-def check_task(c: Config) -> None:
-    """Raise unless the run's task is there, takes its arguments, and can be trained on here."""
-    from klip.tasks import describe  # here, since it loads the simulators
-
-    describe(c.task, c.arguments, c.processes)
+    return tuple(getattr(c, name) for name in types_of(Config) if name not in FREE)

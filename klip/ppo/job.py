@@ -4,7 +4,11 @@
     tasks = ["CartPole-v1", "Hopper-v4"]
     shapes = ["clip", "my_shapes.py:Mine"]
 
-Every shape meets every task with every seed; `config` takes any field of `klip.ppo.Config`.
+    config = { preset = "sb3", steps = 200_000 }
+    grid = { lr = [1e-4, 1e-3], eps = [0.1, 0.2] }
+
+Every shape meets every task with every seed; `config` takes any field of `klip.ppo.Config`, and a
+preset below them. A grid takes every combination of values of knobs: fields, or numbers of shapes.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from klip.ppo.config import (
     settings_in,
     usual_settings,
 )
+from klip.ppo.knobs import combinations, turned
 from klip.ppo.memory import bytes_kept
 from klip.runs import Record
 from klip.shapes import parse
@@ -37,6 +42,7 @@ from klip.shapes.names import brief
 
 if TYPE_CHECKING:
     from klip.ppo.cohort import Cohort
+    from klip.tasks import TaskSpec
 
 START = 12.0  # seconds in which a process starts and compiles
 # Microseconds that one core takes for a step of a task, collected and trained on, in a large
@@ -62,13 +68,16 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
         tasks, shapes = names_in(entry, "tasks"), names_in(entry, "shapes")
         try:
             given = dict(entry.fields)
+            preset = given.pop("preset", "paper")
             if "task_args" in given:
                 given["task_args"] = spelled(given["task_args"])
             fields = typed(Config, given, OWN)
+            knobs = combinations(entry.table.get("grid", {}))
+            settings = [turned(shape, fields, each) for shape in shapes for each in knobs]
             first = [
-                config(task, shape=shape, seed=entry.seeds[0], **fields)
+                config(task, preset=preset, shape=s.shape, seed=entry.seeds[0], **s.fields)
                 for task in tasks
-                for shape in shapes
+                for s in settings
             ]
             configs += [with_seed(made, seed) for seed in entry.seeds for made in first]
         except KlipError as error:
@@ -127,15 +136,15 @@ def old_samples(cohort: Sequence[Config]) -> OldSamples:
 
 
 def _layout(c: Config) -> Layout:
-    return _layout_of(c.task, c.task_args, c.processes, c.hidden)
+    spec = _described(c.task, c.task_args, c.processes)
+    return layout_of(spec.observation_size, spec.action, c.hidden, **c.networks)
 
 
 @functools.cache
-def _layout_of(task: str, arguments: str, processes: int, hidden: tuple[int, ...]) -> Layout:
+def _described(task: str, arguments: str, processes: int) -> TaskSpec:
     from klip.tasks import describe  # here, since it loads the simulators
 
-    spec = describe(task, arguments_in(arguments), processes)
-    return layout_of(spec.observation_size, spec.action, hidden)
+    return describe(task, arguments_in(arguments), processes)
 
 
 def _step(task: str) -> float | None:
@@ -178,7 +187,7 @@ PPO = Kind(
     old_samples=old_samples,
     measured=lambda c: _step(c.task) is not None,
     open=_open,
-    keys=frozenset({"tasks", "shapes"}),
+    keys=frozenset({"tasks", "shapes", "grid"}),
     plan=planned,
     starts="compiling",
     with_steps=with_steps,

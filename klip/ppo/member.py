@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +15,10 @@ from klip.engine.job import State
 from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.config import Config
+from klip.ppo.optimising import optimiser
 from klip.ppo.policy import Layout
 from klip.ppo.replay import Slot, from_arrays, to_arrays
-from klip.ppo.update import Learner, optimiser
+from klip.ppo.update import Learner
 from klip.shapes import Region, parse
 
 
@@ -57,11 +59,11 @@ class PPOMember:
         if self.status == "running":
             self.status, self.reason, self.traceback = status, reason, traceback
 
-    def step_size(self) -> float:
-        """Adam's step size in this iteration."""
-        c, k = self.config, self.iteration
-        size = c.lr * (1 - k / c.iterations) if c.anneal else c.lr
-        return size * float(self.value.step_scale(self.controller))
+    def step_sizes(self) -> tuple[float, float]:
+        """Adam's step sizes in this iteration, for the policy and for the value network."""
+        c, scale = self.config, float(self.value.step_scale(self.controller))
+        share = schedule(c, self.iteration)
+        return c.lr * share * scale, (c.value_lr or c.lr) * share * scale
 
     def move(self, learner: Learner, controller: dict[str, Any], slots: tuple[Slot, ...]) -> None:
         """Go on to the next iteration, which learns from `slots` too."""
@@ -75,9 +77,27 @@ class PPOMember:
             self.end("done", "")
 
 
+def schedule(c: Config, iteration: int) -> float:
+    """The share of its first value that a step size has in an iteration, counted from 0.
+
+    >>> from klip.ppo.config import config
+    >>> c = config("Hopper-v4", steps=20480, decay="cosine", lr_end=0.5, warmup=0.2)
+    >>> [round(schedule(c, k), 3) for k in (0, 1, 5, 9)]
+    [0.5, 0.988, 0.75, 0.512]
+    """
+    done, share = iteration / c.iterations, 1.0
+    if c.anneal:
+        left = 1 - done if c.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
+        share = left if not c.lr_end else c.lr_end + (1 - c.lr_end) * left
+    if c.warmup:
+        share *= min(1.0, (iteration + 1) / (c.warmup * c.iterations))
+    return share
+
+
 def begun(layout: Layout, c: Config) -> PPOMember:
     """A run before its first iteration."""
-    vector = jax.numpy.asarray(policy.initial(layout, c.seed, c.log_std))
+    start = policy.Start(*(getattr(c, name) for name in policy.Start._fields))
+    vector = jax.numpy.asarray(policy.initial(layout, c.seed, start))
     value = parse(c.shape)
     controller = {k: jax.numpy.asarray(v, dtype="float32") for k, v in value.init().items()}
     return PPOMember(c, value, Learner(vector, optimiser(c).init(vector)), controller)
@@ -86,10 +106,11 @@ def begun(layout: Layout, c: Config) -> PPOMember:
 @functools.lru_cache(maxsize=256)
 def program(c: Config) -> Config:
     """The config without what does not change the compiled program, so that runs share one."""
-    lag = 0 if c.fresh else 1
+    used_elsewhere = ("anneal", "decay", "lr_end", "warmup", *policy.Start._fields)
     return dataclasses.replace(
-        c, shape="", code="", seed=0, steps=c.batch, lr=1.0, anneal=True, lag=lag
-    )
+        c, shape="", code="", seed=0, steps=c.batch, lr=1.0, value_lr=float(c.value_lr > 0),
+        lag=0 if c.fresh else 1, **{name: getattr(Config, name) for name in used_elsewhere},
+    )  # fmt: skip
 
 
 def arrays_of(layout: Layout, run: PPOMember) -> State:

@@ -83,7 +83,8 @@ def judging(layout: Layout) -> Callable[[Array, Array, Array], Judged]:
     def judge(vector: Array, observation: Array, last: Array) -> Judged:
         arrays = layout.split(vector)
         flat = observation.reshape(-1, observation.shape[-1])
-        return Judged(network(arrays, "value", flat)[:, 0], network(arrays, "value", last)[:, 0])
+        values = (network(layout, arrays, "value", x)[:, 0] for x in (flat, last))
+        return Judged(*values)
 
     return jax.jit(judge)
 
@@ -143,7 +144,7 @@ def learned(
     for place, slot in enumerate(slots):
         r = slot.rollout
         judged = judging(layout)(vector, r.observation, r.last)
-        r = r._replace(bootstrap=_bootstrap(critic, r), cut=None, final=None)
+        r = r._replace(bootstrap=_bootstrap(layout, critic, r), cut=None, final=None)
         if c.trace == "recorded" and slot.recorded is None:
             slot = slots[place] = slot._replace(recorded=recording(c)(judged, r))
         look = Opinion(slot.old_log_prob, slot.old)
@@ -157,11 +158,11 @@ def learned(
     return Learned(batch, slots, ages)
 
 
-def _bootstrap(critic: Mapping[str, Any], rollout: Rollout) -> NDArray[np.float32]:
+def _bootstrap(layout: Layout, critic: Mapping[str, Any], rollout: Rollout) -> NDArray[np.float32]:
     """V(final observation) where a time limit cut an episode off, 0 elsewhere, `[T, E]`."""
     values = np.zeros(rollout.reward.shape, np.float32)
     if rollout.cut is not None and rollout.final is not None and len(rollout.cut):
-        values.flat[rollout.cut] = forward(critic, "value", rollout.final[None])[0, :, 0]
+        values.flat[rollout.cut] = forward(layout, critic, "value", rollout.final[None])[0, :, 0]
     return values
 
 
@@ -230,7 +231,7 @@ def assembly(c: Config, ranked: bool) -> Callable[[list[dict[str, Any]], Array, 
         slot = jnp.repeat(jnp.arange(len(rows)), c.batch)
         log_c, weight = whole.pop("log_c"), weights[slot]
         if c.normalise_advantages == "rollout":
-            whole["advantage"] = normalised(whole["advantage"])
+            whole["advantage"] = normalised(c, whole["advantage"])
         correction = jnp.minimum(jnp.exp(log_c), c.correction_cap)
         aged = Aged(
             slot=slot,
@@ -290,7 +291,8 @@ def to_arrays(slots: Sequence[Slot]) -> dict[str, NDArray[Any]]:
     """Slots for a checkpoint."""
     arrays: dict[str, NDArray[Any]] = {}
     for i, slot in enumerate(slots):
-        parts = {k: v for k, v in slot.rollout._asdict().items() if k != "bootstrap"}
+        rollout = slot.rollout._asdict().items()
+        parts = {k: v for k, v in rollout if k not in ("bootstrap", "skipped")}
         parts |= {"version": np.array(slot.version), "old_log_prob": slot.old_log_prob}
         parts |= {f"old.{name}": array for name, array in slot.old.items()}
         if slot.recorded is not None:

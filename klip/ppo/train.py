@@ -11,6 +11,7 @@ from klip.engine.fields import whole_number
 from klip.engine.finish import Listener, Result, ended, finish, here, survey
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
+from klip.ppo.presets import shape_of
 from klip.shapes import Region
 from klip.shapes.names import spelled
 
@@ -20,11 +21,13 @@ Task = str | Callable[..., Any]
 
 def plan(
     task: Task,
-    shape: str | Region | Sequence[str | Region] = ("clip",),
+    shape: str | Region | Sequence[str | Region] | None = None,
     seeds: int | Iterable[int] = 5,
     **fields: Any,
 ) -> list[Config]:
     """Every shape with every seed, seeds varying fastest."""
+    if shape is None:
+        shape = str(shape_of(fields.get("preset", "paper")))
     shapes = [shape] if isinstance(shape, (str, Region)) else list(shape)
     spellings = [each if isinstance(each, str) else spelled(each) for each in shapes]
     chosen = [*seeds] if isinstance(seeds, Iterable) else range(whole_number("seeds", seeds))
@@ -47,9 +50,10 @@ def _name(maker: Callable[..., Any]) -> str:
 
 def train(
     task: Task,
-    shape: str | Region | Sequence[str | Region] = ("clip",),
+    shape: str | Region | Sequence[str | Region] | None = None,
     seeds: int | Iterable[int] = 5,
     *,
+    preset: str = "paper",
     workers: int | None = None,
     out: str | Path = "runs",
     checkpoint_every: float = CHECKPOINT_EVERY,
@@ -68,8 +72,11 @@ def train(
     Args:
         task: Gymnasium id; one of your own is `module:Id-v0` or `file.py:Id-v0`, or a class or
             function that makes an environment, with its keyword arguments as `task_args`
-        shape: trust regions or controllers, or their spellings; one, or several
+        shape: trust regions or controllers, or their spellings; one, or several; the preset's
+            unless given, which is PPO-Clip
         seeds: how many, from 0, or which
+        preset: whose conventions hold where no field says otherwise: "paper", "sb3", "cleanrl",
+            "spinning-up" or "brax"
         workers: how many processes; as many as there are cores unless given
         out: folder for the runs; one that is there goes on where it stopped, and is not repeated
         checkpoint_every: seconds between checkpoints
@@ -82,5 +89,5 @@ def train(
 
     """
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
-    found = survey(plan(task, shape, seeds, **fields), keeping)
+    found = survey(plan(task, shape, seeds, preset=preset, **fields), keeping)
     return ended(finish(found, here(workers, iteration_limit), progress))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from klip.ppo.advantages import Aged, Batch, normalised
 from klip.ppo.config import Config
@@ -27,6 +26,7 @@ from klip.ppo.diagnostics import (
     nothing,
     observe,
 )
+from klip.ppo.optimising import Arrays, frozen, optimiser, stepped, value_loss
 from klip.ppo.policy import Layout, distribution, entropy, kl, log_prob, network
 from klip.shapes import (
     Array,
@@ -40,9 +40,6 @@ from klip.shapes import (
 from klip.theory import diagnostics
 from klip.theory.diagnostics import Observed, merged, totals
 from klip.theory.partition import edges_of, mark_of
-
-Arrays = dict[str, Array]
-
 
 TROUBLES = ("none", "ratio", "value loss", "multiplier of the shape", "gradient", "parameters")
 """What may stop being finite in an update, in the order in which it is computed."""
@@ -67,23 +64,6 @@ class Outcome(NamedTuple):
     by_slot: dict[str, Array] | None = None  # [replay] sums over the samples of each rollout
 
 
-def optimiser(c: Config) -> optax.GradientTransformation:
-    """Clip the global norm, then Adam; the step size is applied by the caller."""
-    return optax.chain(
-        optax.clip_by_global_norm(c.max_grad_norm),
-        optax.scale_by_adam(b1=c.adam_b1, b2=c.adam_b2, eps=c.adam_eps),
-    )
-
-
-def value_loss(c: Config, value: Array, old: Array, target: Array) -> Array:
-    """Half a squared error of each sample; the worse of it and the clipped one."""
-    error = jnp.square(value - target)
-    if c.value_clip:
-        near = old + jnp.clip(value - old, -c.value_clip, c.value_clip)
-        error = jnp.maximum(error, jnp.square(near - target))
-    return 0.5 * error
-
-
 def barrier(x: Any) -> Any:
     """`x`, computed as it stands: the compiler neither moves nor fuses arithmetic across."""
     return jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
@@ -95,12 +75,14 @@ class State(NamedTuple):
     arrays: Arrays
     optimiser: Any
     trouble: Array
+    stopped: Array | None = None  # whether the policy has, where epochs go on nevertheless
 
 
-def _unpack(layout: Layout, learner: Learner) -> State:
+def _unpack(layout: Layout, learner: Learner, stops: bool) -> State:
     empty, adam = learner.optimiser
     moments = adam._replace(mu=layout.split(adam.mu), nu=layout.split(adam.nu))
-    return State(layout.split(learner.vector), (empty, moments), jnp.asarray(0))
+    stopped = jnp.asarray(False) if stops else None
+    return State(layout.split(learner.vector), (empty, moments), jnp.asarray(0), stopped)
 
 
 def _pack(layout: Layout, state: State) -> tuple[Learner, Array]:
@@ -115,6 +97,10 @@ def _pack(layout: Layout, state: State) -> tuple[Learner, Array]:
 def _nothing(count: int, slots: int | None, state: State, order: Array) -> tuple[State, Epoch]:
     """What an epoch does that is not run."""
     return state, nothing(count, slots)
+
+
+Advised = Callable[[dict[str, Array]], Array]
+"""Whether a controller that hears these metrics would stop."""
 
 
 class When(NamedTuple):
@@ -162,7 +148,7 @@ def _centred(c: Config, batch: Batch) -> Array:
     advantage, aged = batch.advantage, batch.aged
     there = None if aged is None else aged.there
     if c.normalise_advantages == "minibatch":
-        return normalised(advantage, there)
+        return normalised(c, advantage, there)
     if c.normalise_advantages == "weighted":
         v = jnp.ones_like(advantage) if aged is None else ratio(aged.log_c) * aged.value_weight
         mean = (v * advantage).mean(where=there) / v.mean(where=there)
@@ -217,9 +203,11 @@ def epochs(
     adam = optimiser(c)
     whole, rest = divmod(c.batch, c.minibatch)
     slots = None if c.fresh else c.replay
+    # a controller may stop the policy in the middle of an epoch, or without the value network
+    stops = template.adapts and (c.stop_at == "step" or not c.stop_value)
 
     def gradient_step(
-        state: State, shape: Shape, lr: Array, when: When, batch: Batch
+        state: State, shape: Shape, lr: Array, when: When, batch: Batch, advised: Advised
     ) -> tuple[State, Trained, Losses]:
         count = batch.advantage.shape[0]
         advantage = _centred(c, batch)
@@ -231,7 +219,7 @@ def epochs(
             new = distribution(layout, arrays, batch.observation)
             every = {
                 "log_prob": log_prob(layout, new, batch.action),
-                "value": network(arrays, "value", batch.observation)[:, 0],
+                "value": network(layout, arrays, "value", batch.observation)[:, 0],
                 "kl": kl(layout, batch.old, new),
                 "entropy": entropy(layout, new),
             }
@@ -261,7 +249,7 @@ def epochs(
             pulls["entropy"] = jnp.full(count, -c.entropy_weight / count)
         (gradient,) = backward(pulls)
         updates, moments = adam.update(gradient, state.optimiser)
-        arrays = jax.tree.map(lambda x, u: x - lr * u, state.arrays, updates)
+        arrays = stepped(c, state.arrays, updates, lr)
         squares = {name: jnp.square(g).sum() for name, g in gradient.items()}
         of_policy = sum(s for name, s in squares.items() if name.startswith("policy"))
         norms = (jnp.sqrt(of_policy), jnp.sqrt(sum(squares.values())))
@@ -276,16 +264,25 @@ def epochs(
         trained = Trained(
             watched[0], watched[1], watched[2], every["kl"], every["entropy"], bottom, top, old
         )
-        return State(arrays, moments, trouble), trained, Losses(loss, *norms)
+        stopped = state.stopped
+        if stopped is not None:
+            if c.stop_at == "step":
+                observed = Observed.of(watched[0], watched[1], watched[2], (bottom, top))
+                row = diagnostics.metrics(totals(observed), mark_of(shape))
+                stopped = stopped | advised(row | {k: x.mean() for k, x in seen.items()})
+            before, after = (state.arrays, state.optimiser), (arrays, moments)
+            arrays, moments = frozen(c, stopped, before, after)
+        return State(arrays, moments, trouble, stopped), trained, Losses(loss, *norms)
 
     def epoch(
-        state: State, shape: Shape, lr: Array, when: When, batch: Batch, order: Array
-    ) -> tuple[State, Epoch]:
+        state: State, shape: Shape, lr: Array, when: When, batch: Batch, order: Array,
+        advised: Advised,
+    ) -> tuple[State, Epoch]:  # fmt: skip
         """All minibatches of one pass, the last and smaller one too."""
 
         def body(state: State, rows: Array) -> tuple[State, tuple[Trained, Losses]]:
             minibatch = jax.tree.map(lambda x: x[rows], batch)
-            state, trained, losses = gradient_step(state, shape, lr, when, minibatch)
+            state, trained, losses = gradient_step(state, shape, lr, when, minibatch, advised)
             return state, (trained, losses)
 
         rows = order[: whole * c.minibatch].reshape(whole, c.minibatch)
@@ -308,20 +305,31 @@ def epochs(
         mark = mark_of(shape)
         known = {"samples": float(c.batch), "progress": when.progress}
 
-        def run(state: State, order: Array) -> tuple[State, Epoch]:
-            return epoch(state, shape, lr, when, batch, order)
-
         def body(carry: Any, rows: tuple[Array, Array]) -> Any:
             (state, stopped, sets, epoch_number), (order, is_there) = carry, rows
             epoch_number = epoch_number + 1
+
+            def advised(row: dict[str, Array]) -> Array:
+                heard = _heard(row, epoch=epoch_number, **known)
+                advice: Array = value.stop(controller, heard)
+                return advice
+
+            def run(state: State, order: Array) -> tuple[State, Epoch]:
+                return epoch(state, shape, lr, when, batch, order, advised)
+
             if value.adapts or c.passes > c.epochs:
                 skip = functools.partial(_nothing, c.batch, slots)
                 state, done = jax.lax.cond(stopped | ~is_there, skip, run, state, order)
             else:
                 state, done = run(state, order)
-            if value.adapts:
-                feedback = _heard(metrics(done.sums, mark), epoch=epoch_number, **known)
-                stopped = stopped | value.stop(controller, feedback)
+            if value.adapts and c.stop_at == "epoch":
+                over = stopped | advised(metrics(done.sums, mark))
+                if stops:
+                    state = state._replace(stopped=state.stopped | over)
+                else:
+                    stopped = over
+            elif stops and c.stop_value:
+                stopped = state.stopped
             now = sets
             if c.per_epoch:
                 now = sets.at[order].set(done.sets)
@@ -329,7 +337,7 @@ def epochs(
 
         begun = (jnp.asarray(False), jnp.zeros(c.learned, jnp.int8), jnp.asarray(0))
         (state, *_), (done, changed) = jax.lax.scan(
-            body, (_unpack(layout, learner), *begun), (orders, there)
+            body, (_unpack(layout, learner, stops), *begun), (orders, there)
         )
         moved, trouble = _pack(layout, state)
         row = metrics(merged(done.sums), mark)

@@ -141,7 +141,7 @@ def compare(
         accept_changes: go on with runs begun under other versions or on another processor
         start_over: begin again the runs whose checkpoints are all damaged
         progress: called with the news of every iteration of every run
-        fields: those of `Config`, `steps` among them
+        fields: those of `Config`, `steps` among them, and a `preset` below them
 
     Returns:
         each pair with its answer, difference, interval and seeds, over all tasks and for each

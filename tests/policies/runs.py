@@ -8,8 +8,8 @@ import numpy as np
 
 from klip.engine.job import kind_of
 from klip.engine.random import stream
-from klip.ppo.acting import initial, layout_of
-from klip.ppo.config import Config
+from klip.ppo.acting import Start, initial, layout_of
+from klip.ppo.config import NETWORKS, Config
 from klip.runs import RunFolder, config_id, folder_of
 from klip.tasks import Box, Discrete, describe
 
@@ -33,8 +33,9 @@ def action_arrays(action, start=None):
 
 def arrays_of(config, observation, action, start=None, seed=7):
     """Parameters that act differently at different observations, and statistics."""
-    layout = layout_of(observation, action, tuple(config["hidden"]))
-    vector = initial(layout, seed, -0.5)
+    networks = {name: config[name] for name in NETWORKS}
+    layout = layout_of(observation, action, tuple(config["hidden"]), **networks)
+    vector = initial(layout, seed, Start(-0.5))
     vector += 0.2 * stream(seed, "test").standard_normal(vector.size, np.float32)
     rng = stream(seed, "statistics")
     statistics = {

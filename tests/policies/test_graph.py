@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 
 from klip.policies.graph import TOLERANCE, WrongOutputs, check_graph, encode_graph
-from tests.policies.test_policy import ACTIONS, made
+from tests.policies.test_policy import ACTIONS, every_network, made
 
 
 @pytest.fixture(params=ACTIONS)
@@ -34,6 +34,16 @@ def test_it_acts_as_the_policy(tmp_path, kind, normalised):
     names = {output.name for output in run.get_outputs()}
     expected = {"mean", "log_std"} if policy.layout.gaussian else {"logits"}
     assert names == {"action", *expected}
+
+
+@every_network
+def test_every_kind_of_network_has_a_graph(tmp_path, networks):
+    policy, path = made("box", **networks), tmp_path / "policy.onnx"
+    path.write_bytes(encode_graph(policy))
+    rows = 2 * np.random.default_rng(0).standard_normal((100, 6))
+    assert check_graph(path, policy, rows) < TOLERANCE
+    (log_std,) = session(path).run(["log_std"], {"observation": rows})
+    assert log_std.shape == ((100, 2) if policy.layout.state_std else (2,))
 
 
 def test_a_small_deviation_about_a_large_mean_keeps_its_digits(tmp_path):

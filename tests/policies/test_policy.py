@@ -40,13 +40,45 @@ def trainers(policy, observation, noise):
         x = normalise(observation[None, None], moments, 10.0)
     raw = trainer.act(policy.layout, dict(policy.arrays), x, noise[None, None])[0, 0]
     if isinstance(policy.action, Box):
-        return np.clip(raw, policy.action.low, policy.action.high)
+        return trainer.bounded(policy.layout, raw, policy.action)
     return raw + policy.start
 
 
 @pytest.fixture(params=ACTIONS)
 def kind(request):
     return request.param
+
+
+KINDS = {
+    "relu": {"activation": "relu", "value_hidden": (5,)},
+    "swish": {"activation": "swish", "layer_norm": True},
+    "elu, shared": {"activation": "elu", "shared_trunk": True, "layer_norm": True},
+    "squashed": {"state_std": True, "squash": True},
+    "squashed, shared": {"squash": True, "shared_trunk": True},
+}
+every_network = pytest.mark.parametrize("networks", KINDS.values(), ids=KINDS.keys())
+
+
+@every_network
+def test_every_kind_of_network_acts_as_the_trainer_does(networks):
+    policy = made("box", **networks)
+    rows = 3 * stream(0, "seen").standard_normal((30, 6))
+    for i, observation in enumerate(rows):
+        noise = policy.noise(np.random.default_rng(i))
+        expected = trainers(policy, observation, noise)
+        given = policy.act(observation, deterministic=False, rng=np.random.default_rng(i))
+        assert given.tobytes() == expected.tobytes()
+    likeliest = trainers(policy, rows[0], np.zeros(2, np.float32))
+    np.testing.assert_allclose(policy.act(rows[0]), likeliest, rtol=1e-6)
+    assert policy.value(rows).shape == (30,)
+    for name, value in networks.items():
+        assert getattr(policy.layout, name) == value
+
+
+def test_an_activation_that_there_is_not():
+    config = config_of("Any-v0")
+    with pytest.raises(KlipError, match="its config says activation='sine', which cannot be"):
+        policy_of({**config, "activation": "sine"}, arrays_of(config, 6, BOX))
 
 
 @pytest.mark.parametrize("normalised", [True, False])

@@ -17,5 +17,5 @@ every_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys(
 def make(space, seed=0):
     layout = acting.layout_of(5, space, (16, 8))
     rng = np.random.default_rng(seed)
-    vector = acting.initial(layout, seed, 0.0)
+    vector = acting.initial(layout, seed)
     return layout, vector + rng.normal(0, 0.3, vector.shape).astype(np.float32), rng

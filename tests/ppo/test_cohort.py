@@ -42,6 +42,37 @@ def test_alone_or_in_company(task):
         assert all_rows[place] == rows
 
 
+CONVENTIONS = (
+    {"value_lr": 1e-3, "decay": "cosine", "lr_end": 0.1, "warmup": 0.5, "grad_clip": "separate"},
+    {"shape": "target-kl(clip, target=1e-5)", "stop_at": "step", "stop_value": False},
+    {"time_limits": "skip", "advantage_form": "next-return", "epochs": 2, "minibatch": 32,
+     "init": "lecun", "max_grad_norm": 0.0, "entropy_weight": 0.01},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("networks", [{"shared_trunk": False}, {"state_std": True, "squash": True}])
+def test_conventions_side_by_side_and_after_a_stop(networks):
+    """Each alone, together with the others, and from a state in the middle: the same bytes."""
+    networks = {**networks, "activation": "swish", "layer_norm": True, "task_args": CUT}
+    configs = [config("Pendulum-v1", **{**SMALL, **networks, **c}) for c in CONVENTIONS]
+    together, rows, _ = train(configs)
+    assert rows[0][0]["value_lr"] == pytest.approx(1e-3 * 2 / 3)
+    of_policy, of_value = together[1]["adam.count"].tolist()
+    assert of_policy < of_value
+    chosen = configs[1 if "squash" in networks else 2]
+    (alone,), (own,), _ = train([chosen])
+    same(alone, together[configs.index(chosen)])
+    assert own == rows[configs.index(chosen)]
+    cohort = Cohort([chosen])
+    cohort.iterate()
+    again = Cohort([chosen])
+    again.restore(0, 1, cohort.state(0))
+    for _ in range(chosen.iterations - 1):
+        again.iterate()
+    same(again.state(0), alone)
+
+
+CUT = {"max_episode_steps": 20}
 OLD = ({"lag": 2}, {"replay": 3}, {"lag": 2, "replay": 3})
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from klip.ppo import policy
+from klip.tasks import Box
 from tests.ppo.networks import every_space, make
 
 torch = pytest.importorskip("torch")
@@ -61,3 +62,20 @@ def test_acting_follows_the_distribution_it_reports(space):
         else:
             seen = np.bincount(actions[:, i], minlength=layout.heads[i]) / 20_000
             np.testing.assert_allclose(seen, d.probs[0], atol=0.015)
+
+
+def test_a_squashed_gaussian_is_a_density_of_bounded_actions():
+    """It sums to 1 over tanh(u), its entropy is that sum's, and its KL is the Gaussian's."""
+    layout = policy.layout_of(2, Box(-np.ones(1, np.float32), np.ones(1, np.float32)), (4,),
+                              state_std=True, squash=True)  # fmt: skip
+    u = np.linspace(-9, 9, 200_001, dtype=np.float32)[:, None]
+    for mean, log_std in ((0.3, -0.4), (-1.2, 0.2), (0.0, -1.5)):
+        dist = {"mean": jnp.full_like(u, mean), "log_std": jnp.full_like(u, log_std)}
+        log_density = np.asarray(policy.log_prob(layout, dist, u), np.float64)
+        a = np.tanh(u[:, 0].astype(np.float64))
+        density = np.exp(log_density)
+        assert np.trapezoid(density, a) == pytest.approx(1, abs=2e-3)
+        entropy = -np.trapezoid(np.where(density > 0, density * log_density, 0), a)
+        one = {name: x[:1] for name, x in dist.items()}
+        assert float(policy.entropy(layout, one)[0]) == pytest.approx(entropy, abs=5e-3)
+        assert float(policy.kl(layout, one, one)[0]) == 0

@@ -35,7 +35,7 @@ def of(**fields):
 
 
 def parameters(seed, spread=0.0):
-    vector = policy.initial(LAYOUT, 0, 0.0)
+    vector = policy.initial(LAYOUT, 0)
     noise = np.random.default_rng(seed).normal(0, spread, vector.shape)
     return jnp.asarray(vector + noise.astype(np.float32))
 
@@ -144,11 +144,11 @@ def test_old_rollouts_are_seen_by_the_critic_of_now():
     c = of(replay=2)
     batch = learned(LAYOUT, c, now, 1, [kept(LAYOUT, now, 1, collected(4)), slot], False).batch
     arrays = LAYOUT.split(now)
-    final = policy.network(arrays, "value", jnp.asarray(slot.rollout.final))[:, 0]
+    final = policy.network(LAYOUT, arrays, "value", jnp.asarray(slot.rollout.final))[:, 0]
     bootstrap = np.zeros((T, E), np.float32)
     bootstrap.flat[slot.rollout.cut] = final
     values = np.asarray(batch.old_value)[T * E :].reshape(T, E)
-    last = policy.network(arrays, "value", jnp.asarray(slot.rollout.last))[:, 0]
+    last = policy.network(LAYOUT, arrays, "value", jnp.asarray(slot.rollout.last))[:, 0]
     trust = np.minimum(np.exp(np.asarray(batch.aged.log_c)[T * E :]), 1).reshape(T, E)
     expected = advantages(c, values, last, slot.rollout._replace(bootstrap=bootstrap), trust)
     got = np.asarray(batch.target)[T * E :] - values.ravel()

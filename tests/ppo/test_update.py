@@ -43,7 +43,7 @@ def setting(**fields):
     box = Box(-np.ones(2, np.float32), np.ones(2, np.float32))
     layout = policy.layout_of(SIZE, box, (16,))
     r = rollout(rng)._replace(action=rng.normal(size=(60, 3, 2)).astype(np.float32))
-    old = policy.initial(layout, 0, 0.0)
+    old = policy.initial(layout, 0)
     batch = preparation(layout, program(c))(old, r)
     moved = jnp.asarray(old + rng.normal(0, 0.15, old.shape).astype(np.float32))
     return c, layout, Learner(moved, optimiser(c).init(moved)), batch
@@ -81,7 +81,7 @@ def by_hand(c, layout, learner, batch, orders, surrogate, lr):
                 new = policy.distribution(layout, arrays, b.observation)
                 log_prob = policy.log_prob(layout, new, b.action)
                 w = jnp.exp(log_prob - b.old_log_prob)
-                v = policy.network(arrays, "value", b.observation)[:, 0]
+                v = policy.network(layout, arrays, "value", b.observation)[:, 0]
                 near = b.old_value + jnp.clip(v - b.old_value, -0.2, 0.2)
                 value = 0.5 * jnp.maximum((v - b.target) ** 2, (near - b.target) ** 2).mean()
                 divergence = policy.kl(layout, b.old, new).mean()
@@ -156,7 +156,7 @@ def test_a_wrong_coefficient_breaks_it_within_an_iteration(wrong):
 def test_the_ratio_starts_at_one():
     """Stored observations are not normalised again: on the first minibatch nothing has moved."""
     c, layout, _, _ = setting()
-    old = policy.initial(layout, 0, 0.0)
+    old = policy.initial(layout, 0)
     r = rollout(np.random.default_rng(0))
     r = r._replace(action=np.random.default_rng(0).normal(size=(60, 3, 2)).astype(np.float32))
     batch = preparation(layout, program(c))(old, r)
