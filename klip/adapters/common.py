@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from typing import Any, TypeVar
@@ -37,6 +38,46 @@ LOGGED = (
 
 OF_BAND = (*PARTS, "killed_mass")
 """Those that they record of a shape with a band of its own."""
+
+
+WHICH = ("few", "all")
+"""How many diagnostics a trainer logs."""
+
+FEW = (*FATES, "zeroed_mass", "pull", "k3", "ratio_max", "inert")
+"""Those that every trainer logs, of any shape, of all tokens."""
+
+_FEW = re.compile(
+    rf"({'|'.join(FEW)}|kill|answer_found|reference_k3"
+    r"|(move|mismatch)/(kill(@.*)?|ratio_p99)"
+    r"|instead/[^/]+/(zeroed|of_zeroed/pull)"
+    r"|entropy=[^/]+/zeroed|(?!instead/)[^/]+/(zeroed|pull))"
+)
+_DETAIL = re.compile(r"/.*_(positive|negative|zero)(@.*)?$")
+
+
+def shown_metrics(which: str) -> Callable[[Mapping[str, float]], dict[str, float]]:
+    """The function that chooses from a row of diagnostics those that are logged.
+
+    "few" are some twenty: the fates of all tokens and how far ratios went, and of each span, age
+    and entropy what was zeroed. "all" leaves out only those of a part that are split by the sign of
+    the advantage.
+
+    >>> row = {"zeroed": 0.1, "kill_positive": 0.1, "answer/zeroed": 0.2, "answer/kill_positive": 0}
+    >>> list(shown_metrics("few")(row)), list(shown_metrics("all")(row))
+    (['zeroed', 'answer/zeroed'], ['zeroed', 'kill_positive', 'answer/zeroed'])
+    """
+    if which not in WHICH:
+        raise KlipError(f"metrics={which!r} must be 'few' or 'all'")
+
+    def shown(row: Mapping[str, float]) -> dict[str, float]:
+        few = which == "few"
+        return {
+            name: value
+            for name, value in row.items()
+            if (_FEW.fullmatch(name) if few else not _DETAIL.search(name))
+        }
+
+    return shown
 
 
 def short_log(mark: str, names: tuple[str, ...] = LOGGED) -> tuple[str, ...]:

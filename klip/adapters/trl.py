@@ -8,7 +8,7 @@ it reduces `-m * ratio`, whose gradient is that of the shape.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,30 +16,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from klip.adapters.common import given_region, logged
-from klip.adapters.trl_batch import (
-    ANSWER,
-    VERSION,
-    Batch,
-    brief,
-    generated,
-    has_reference,
-    look,
-    mark,
-    reader,
-    reference_k3,
-)
+from klip.adapters.common import given_region
+from klip.adapters.trl_batch import VERSION, Batch, has_reference, look, reference_k3
 from klip.adapters.trl_record import check_resumed, in_card, record_of, recording, write
 from klip.adapters.trl_settings import FIELDS, check, on_policy, say_on_policy
 from klip.adapters.trl_stock import loss_of_trainer
+from klip.adapters.trl_window import AnswerFinder, Windows, mode_of
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
-from klip.theory.ranked import LIMIT
-from klip.tokens import Diagnostics, Level, Pool, TokenRegion, pooled
+from klip.tokens import Diagnostics, Level, TokenRegion
 
 try:
     import trl
-    from accelerate.utils import gather_object  # type: ignore[import-not-found]
     from transformers.trainer_utils import get_last_checkpoint
     from trl import GRPOConfig, GRPOTrainer
 except ModuleNotFoundError:
@@ -48,8 +36,6 @@ except ModuleNotFoundError:
 __all__ = ["KlipGRPOTrainer", "loss_of_trainer"]
 
 TRAINER = "TRL's GRPOTrainer"
-ENOUGH, FEW = 32, 1 / 3
-"""After so many completions, a smaller share of them with an answer is worth a warning."""
 _HOME = "trl.trainer.grpo_trainer"
 _HIDDEN = frozenset({"advantages", "old_per_token_logps"})
 _NOT_FIRED = (
@@ -64,6 +50,7 @@ class _State:
     """What the trainer remembers between its hooks."""
 
     region: TokenRegion
+    windows: Windows
     given: Batch | None = None
     """a batch as TRL made it, while its loss is computed and log-probs are still missing"""
     shown: dict[str, Any] = field(default_factory=dict)
@@ -71,13 +58,7 @@ class _State:
     diagnostics: Diagnostics | None = None
     means: dict[str, tuple[float, float]] = field(default_factory=dict)
     """further means of the same batch, as `Pool` has them"""
-    windows: dict[str, Pool] = field(default_factory=dict)
-    """what all processes have seen since the last entry of the log, by TRL's mode: train, eval"""
-    marker: str | None = None
-    decode: Callable[[list[int]], str] | None = None
-    """the text of some ids, if there is a marker"""
-    answered: tuple[float, float] | None = (0.0, 0.0)
-    """how many completions had an answer, and of how many; None once the user was told"""
+    answers: AnswerFinder | None = None
     still: int = 0
     """how many losses on the current completions had every ratio at 1; -1 after one had not"""
     warned: bool = False
@@ -91,7 +72,8 @@ class KlipGRPOTrainer(GRPOTrainer):
     spellings. With `answer_marker`, the tokens after it are the span "answer" and those before it
     the span "reasoning": each span has diagnostics, and a token's `position` is 0 in the reasoning
     and 1 in the answer, of a `length` of 2. A completion's `age` is the number of updates since it
-    was sampled. All other arguments are GRPOTrainer's, by keyword after the third. Settings that
+    was sampled. `metrics` says how many diagnostics are logged, "few" or "all". All other arguments
+    are GRPOTrainer's, by keyword after the third. Settings that
     would silently make the shape wrong are refused. The region is recorded in trackers' configs,
     in the model card and in checkpoints, and a checkpoint of another region is not resumed.
     """
@@ -109,6 +91,7 @@ class KlipGRPOTrainer(GRPOTrainer):
         gates: Sequence[str | Gate] = (),
         penalties: Sequence[str | Penalty] = (),
         answer_marker: str | None = None,
+        metrics: str = "few",
         **options: Any,
     ) -> None:
         _check_trainer()
@@ -116,10 +99,10 @@ class KlipGRPOTrainer(GRPOTrainer):
         settings = GRPOConfig() if args is None else args
         sampler = settings.use_vllm or options.get("rollout_func") is not None
         check(settings, region, sampler)
-        self._klip = _State(region, marker=answer_marker)
+        self._klip = _State(region, Windows(metrics))
         super().__init__(model, reward_funcs, args, **options)
         if answer_marker is not None:
-            self._klip.decode = reader(self._tokenizer, answer_marker)
+            self._klip.answers = AnswerFinder(self._tokenizer, answer_marker)
         self.klip_record = record_of(region, answer_marker)
         self.args: Any = recording(self.args, self.klip_record)
         if on_policy(self.args):
@@ -158,8 +141,8 @@ class KlipGRPOTrainer(GRPOTrainer):
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         rows = batch["completion_ids"]
         batch[VERSION] = torch.full((len(rows),), self.state.global_step, device=rows.device)
-        if self._klip.decode is not None:
-            self._find_answers(batch)
+        if self._klip.answers is not None:
+            self._klip.answers.mark(self, batch, self._klip.windows)
         return batch
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
@@ -199,37 +182,16 @@ class KlipGRPOTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log, in which our diagnostics are those of all tokens since the last entry."""
-        mode = self._klip_mode()
-        window = self._klip.windows.pop(mode, None)
-        if window is not None:
-            # TRL logs the mean of each list: of one number, that number.
-            row = logged(brief(window.metrics()))
-            self._metrics[mode].update({name: [value] for name, value in row.items()})
+        self._klip.windows.close(self)
         super().log(logs, start_time)
-
-    def _klip_mode(self) -> str:
-        """Where TRL collects its metrics now."""
-        return "train" if self.model.training else "eval"
-
-    def _take_in(self, pool: Pool) -> Pool:
-        """Add what every process has seen to the window of the log, and return it.
-
-        It is gathered here, where all processes are, and not in `log`, which one may call alone.
-        """
-        if sum(gather_object([pool.tokens])) > LIMIT:
-            pool = pool.in_cells()
-        everywhere = pooled(gather_object([pool]))
-        windows, mode = self._klip.windows, self._klip_mode()
-        windows[mode] = pooled([windows[mode], everywhere]) if mode in windows else everywhere
-        return everywhere
 
     def _log_diagnostics(self) -> None:
         """Take in our diagnostics; remove TRL's of the ratio that is 1 by design."""
-        klip, log = self._klip, self._metrics[self._klip_mode()]
+        klip, log = self._klip, self._metrics[mode_of(self)]
         assert klip.diagnostics is not None  # the hook has fired
         own = replace(klip.diagnostics.pool(details=False), means=klip.means)
         klip.diagnostics, klip.means = None, {}
-        seen = self._take_in(own)
+        seen = klip.windows.take_in(self, own)
         for name in [name for name in log if name.startswith("clip_ratio/")]:
             del log[name]
         if has_reference(klip.region):
@@ -237,31 +199,6 @@ class KlipGRPOTrainer(GRPOTrainer):
         if self.model.training:
             inert = seen.tokens > 0 and not seen.moved
             klip.still = klip.still + 1 if inert and klip.still >= 0 else -1
-
-    def _find_answers(self, batch: dict[str, Any]) -> None:
-        """Mark the answers of a batch; warn once if too few completions have one."""
-        klip = self._klip
-        assert klip.decode is not None
-        assert klip.marker is not None
-        answer = mark(batch, klip.decode, klip.marker)
-        batch[ANSWER] = answer.mask
-        counts = generated(batch).any(-1)  # TRL may have masked what was truncated
-        own = (float(answer.found.sum()), float(counts.sum()))
-        found, completions = self._take_in(Pool({}, means={"answer_found": own})).means[
-            "answer_found"
-        ]
-        if klip.answered is None:
-            return
-        klip.answered = (klip.answered[0] + found, klip.answered[1] + completions)
-        if klip.answered[1] >= ENOUGH and klip.answered[0] < FEW * klip.answered[1]:
-            without = (counts & ~answer.found).nonzero()[:1, 0]
-            ids = batch["completion_ids"][without][generated(batch)[without]]
-            if self.accelerator.is_main_process:
-                warnings.warn(
-                    say_few_answers(klip.marker, *klip.answered, klip.decode(ids.tolist())),
-                    stacklevel=2,
-                )
-            klip.answered = None
 
     def _say_if_nothing_moved(self) -> None:
         """Warn once if every ratio on the last completions was 1."""
@@ -275,16 +212,6 @@ class KlipGRPOTrainer(GRPOTrainer):
                 stacklevel=2,
             )
         klip.still = 0
-
-
-def say_few_answers(marker: str, found: float, completions: float, text: str) -> str:
-    """The warning for a user whose completions have no answer; `text` is one of them."""
-    return (
-        f"only {found:g} of {completions:g} completions have the answer_marker {marker!r}: in the "
-        "others every token counts as reasoning, for the shape and for the diagnostics; one of "
-        f"them ends with {text[-80:]!r}. Give the marker that the model writes, or ask for it in "
-        "the prompt"
-    )
 
 
 def _check_trainer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,8 +27,6 @@ Batch = Mapping[str, Any]
 
 VERSION, ANSWER = "klip_version", "klip_answer"
 """`[B]`, the number of updates before a completion was sampled; `[B, T]`, its answer."""
-
-_DETAIL = re.compile(r"/.*_(positive|negative|zero)(@.*)?$")
 
 
 def has_reference(region: TokenRegion) -> bool:
@@ -91,17 +88,6 @@ def look(
     ).diagnostics
     assert diagnostics is not None
     return diagnostics
-
-
-def brief(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics without those of spans and ages that are split by the advantage's sign.
-
-    `kill_negative` and `kill_positive` are TRL's `clip_ratio/low_mean` and `high_mean`.
-
-    >>> brief({"kill_positive": 0.1, "answer/kill": 0.1, "answer/kill_positive": 0.1})
-    {'kill_positive': 0.1, 'answer/kill': 0.1}
-    """
-    return {name: x for name, x in metrics.items() if not _DETAIL.search(name)}
 
 
 def reference_k3(

@@ -12,10 +12,10 @@ from typing import Any
 from klip.adapters.common import defaults
 from klip.adapters.trl_batch import has_reference
 from klip.errors import KlipError
-from klip.shapes import IcePop, Truncate
+from klip.shapes import CISPO, SAPO, Clip, DualClip, Gate, IcePop, Shape, Truncate
 from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.shapes.value import Value
-from klip.tokens import TokenRegion
+from klip.tokens import OPSM, Level, SequenceMean, Token, TokenRegion
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
 """TRL's losses that differ only in how they average tokens, which is left to TRL."""
@@ -102,6 +102,40 @@ def _objections(args: Any, region: TokenRegion, sampler: bool) -> Iterator[str]:
                     f"{part} and vllm_importance_sampling_correction=True both correct for the "
                     "sampler, and together do it twice: set it to False"
                 )
+
+
+def own_region(args: Any, sampler: bool) -> TokenRegion:
+    """The trust region that a stock GRPOTrainer has by its settings; VESPO has none in Klip.
+
+    Its KL to the reference, `top_entropy_quantile` and its correction for vLLM are no part of it.
+
+    >>> from types import SimpleNamespace as Args
+    >>> usual = dict(delta=None, importance_sampling_level="token", off_policy_mask_threshold=None)
+    >>> args = Args(loss_type="dapo", epsilon=0.2, epsilon_high=0.28, **usual)
+    >>> print(own_region(args, sampler=False).shape)
+    clip(low=0.2, high=0.28)
+    """
+    level: Level = SequenceMean() if args.importance_sampling_level == "sequence" else Token()
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    shape: Shape
+    if args.loss_type == "cispo":
+        shape = CISPO(cap=high)
+    elif args.loss_type == "sapo":
+        shape = SAPO(args.sapo_temperature_pos, args.sapo_temperature_neg)
+    elif args.loss_type not in (*LOSS_TYPES, "luspo"):
+        raise KlipError(
+            f"loss_type={args.loss_type!r} is no shape, so that its tokens cannot be told apart: "
+            f"watch one of {', '.join(LOSS_TYPES)}, luspo, cispo, sapo"
+        )
+    elif args.delta is not None:
+        shape = DualClip(low=args.epsilon, high=high, cap=args.delta)
+    else:
+        shape = Clip(low=args.epsilon, high=high)
+    gates: tuple[Gate, ...] = ()
+    if args.off_policy_mask_threshold is not None:
+        anchor = "behaviour" if sampler else "old"
+        gates = (OPSM(args.off_policy_mask_threshold, anchor),)
+    return TokenRegion(shape, level, gates)
 
 
 def _own_regions(args: Any) -> Iterator[str]:

@@ -27,8 +27,9 @@ from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, register_p
 from verl.utils.metric import Metric
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from klip.adapters.common import TrainersWeight, defaults, logged, short_log
+from klip.adapters.common import FEW, TrainersWeight, defaults, logged, short_log
 from klip.adapters.verl_settings import Settings, settings
+from klip.adapters.verl_watch import watch_losses
 from klip.errors import KlipError
 from klip.shapes import LOG_RATIO_LIMIT, Parameter, numbers, parameter
 from klip.shapes.backend import native_exp
@@ -82,13 +83,20 @@ def policy_loss(
     row = usual_metrics(diagnostics, log_ratio, rollout_is_weights)
     if chosen.diagnostics:
         own = diagnostics.metrics()
-        names = (*short_log(diagnostics.mark), "inert")  # in every call: verl gathers by name
+        names = _names(chosen.metrics, diagnostics.mark)
         own = {name: own.get(name, 0.0) for name in names}
         row |= logged(pooled_by_verl(own, float(diagnostics.active.sum()), config))
     return loss, row
 
 
 register_policy_loss("klip")(policy_loss)
+
+
+def _names(which: str, mark: str) -> tuple[str, ...]:
+    """The diagnostics that are logged, the same in every call: verl gathers them by name."""
+    if which == "all":
+        return (*short_log(mark), "inert")
+    return FEW if mark else (*FEW, "kill")
 
 
 def pooled_by_verl(row: Mapping[str, float], tokens: float, config: ActorConfig) -> dict[str, Any]:
@@ -122,6 +130,7 @@ def _keep_own_aggregation() -> None:
 
 
 _keep_own_aggregation()
+watch_losses(pooled_by_verl)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klip.adapters.common import given_region, given_shape
+from klip.adapters.common import given_region, given_shape, shown_metrics
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
 from klip.tokens import Level, Token, TokenRegion
@@ -43,6 +43,8 @@ class Settings:
     """what to do about tokens whose numbers are not finite: raise or drop"""
     diagnostics: bool = True
     """whether `klip/...` is logged"""
+    metrics: str = "few"
+    """how much of it: few or all"""
     gates: tuple[Gate, ...] = ()
     """or their spellings: opsm(delta=0.5)"""
     penalties: tuple[Penalty, ...] = ()
@@ -56,6 +58,7 @@ class Settings:
             raise KlipError(f"nonfinite={self.nonfinite!r} must be 'raise' or 'drop'")
         if not isinstance(self.diagnostics, bool):
             raise KlipError(f"diagnostics={self.diagnostics!r} must be true or false")
+        shown_metrics(self.metrics)  # which knows the words
 
     @property
     def region(self) -> TokenRegion:

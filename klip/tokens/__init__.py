@@ -14,8 +14,10 @@ from klip.tokens.context import ages, token_context
 from klip.tokens.diagnostics import Diagnostics
 from klip.tokens.gates import OPSM
 from klip.tokens.groups import dr_grpo, grpo, rloo
+from klip.tokens.instead import beside
 from klip.tokens.levels import GeometricMean, Level, SequenceMean, SequenceSum, Token, View
 from klip.tokens.loss import TokenLoss, token_loss, token_multiplier
+from klip.tokens.packing import Packing
 from klip.tokens.penalties import ReferenceKL
 from klip.tokens.pool import Pool, pooled
 from klip.tokens.reducers import (
@@ -46,6 +48,7 @@ __all__ = [
     "Level",
     "MeanOfMeans",
     "MeanOfSums",
+    "Packing",
     "Pool",
     "Reducer",
     "ReferenceKL",
@@ -60,6 +63,7 @@ __all__ = [
     "after_marker",
     "after_text",
     "ages",
+    "beside",
     "dr_grpo",
     "find_marker",
     "first",

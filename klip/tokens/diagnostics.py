@@ -1,4 +1,4 @@
-"""Which tokens the clip kills: fractions, gradient mass and quantiles, by span and by age.
+"""Which tokens the clip kills: fractions, gradient mass, quantiles, by span, age and entropy.
 
 Nothing is computed until it is read: a training step that does not log pays for no reduction.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from klip.theory.diagnostics import Observed, totals
 from klip.theory.ranked import Ranked
 from klip.tokens.old import TwoRatios
 from klip.tokens.pool import Part, Pool
+
+ENTROPIES: Final = (0.1, 0.5, 1.0, 2.0)
+"""The entropies, in nats, that divide tokens from those that are as good as certain to the open."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +49,8 @@ class Diagnostics:
     """name -> `[B, T]`"""
     age: Any = None
     """number, `[B, 1]` or `[B, T]`"""
+    entropy: Any = None
+    """number, `[B, 1]` or `[B, T]`, in nats"""
     ratios: TwoRatios | None = None
     """`[B, T]` each, at the level, if the context says what sampler and start are"""
     own_edges: tuple[Any, Any] = REFERENCE_BAND
@@ -84,7 +90,7 @@ class Diagnostics:
         return active & o.inside, active & o.kill, active & o.passing
 
     def metrics(self) -> dict[str, float]:
-        """Every number by name; those of a span or an age are `span/name` and `age=2-3/name`.
+        """Every number by name; those of a part as `span/name`, `age=2-3/name`, `entropy=1-2/name`.
 
         The names are those of `klip.theory.diagnostics.metrics` (`kept`, `zeroed`, `kill`,
         `zeroed_mass`, `pull`, ...), over the tokens that count. `beta`, `beta_kill` and `ratio`
@@ -106,12 +112,12 @@ class Diagnostics:
     def pool(self, details: bool = True) -> Pool:
         """What is left of the batch once its tensors are gone, to be pooled with others.
 
-        Without `details`, spans and ages have no quantiles.
+        Without `details`, spans, ages and entropies have no quantiles.
         """
         parts, ratios = {}, self._of_ratios()
         for prefix, chosen in self._parts():
-            places, ranked = chosen.flatten().nonzero()[:, 0], details or not prefix
-            parts[prefix] = _part(self.observed.at(places), self.mark, ranked)
+            ranked = details or not prefix
+            parts[prefix] = self.part(chosen, ranked)
             for name, observed in ratios.items():
                 known = (chosen & observed.ratio.isfinite()).flatten().nonzero()[:, 0]
                 part = _part(observed.at(known), self.mark, ranked)
@@ -120,6 +126,11 @@ class Diagnostics:
         return Pool(
             parts, float(self.active.any(-1).sum()), self._dropped(), moved=bool(moved.any())
         )
+
+    def part(self, chosen: Tensor, ranked: bool = True) -> Part:
+        """What became of the tokens in `chosen` `[B, T]`, with quantiles if `ranked`."""
+        places = chosen.flatten().nonzero()[:, 0]
+        return _part(self.observed.at(places), self.mark, ranked)
 
     def warnings(self) -> list[str]:
         """What is wrong or suspicious, a sentence each; empty if all is well.
@@ -175,6 +186,14 @@ class Diagnostics:
                 if bool(chosen.any()):
                     yield f"age={label}/", chosen
                 floor = above
+        if self.entropy is not None:
+            entropy = torch.as_tensor(self.entropy, device=self.active.device)
+            edges = torch.tensor(ENTROPIES, dtype=entropy.dtype, device=entropy.device)
+            cell = torch.bucketize(entropy, edges, right=True).expand_as(self.active)
+            for i, (low, high) in enumerate(pairwise((0.0, *ENTROPIES, None))):
+                label = f"{low:g}+" if high is None else f"{low:g}-{high:g}"
+                if bool((chosen := self.active & (cell == i)).any()):
+                    yield f"entropy={label}/", chosen
 
 
 def _part(part: Observed, mark: str, ranked: bool) -> Part:

@@ -23,6 +23,7 @@ from klip.tokens.context import from_batch, given_fields, in_dtype, working_dtyp
 from klip.tokens.diagnostics import Diagnostics
 from klip.tokens.levels import Level, Token, View
 from klip.tokens.old import TwoRatios, of_batch, two_ratios
+from klip.tokens.packing import Packing
 from klip.tokens.reducers import Reducer, TokenMean
 from klip.tokens.region import TokenRegion, named
 
@@ -53,24 +54,27 @@ def token_multiplier(
     level: Level | str = Token(),  # noqa: B008 - a frozen value
     gates: Sequence[Gate | str] = (),
     penalties: Sequence[Penalty | str] = (),
+    segments: Tensor | None = None,
     nonfinite: str = "raise",
 ) -> Tensor:
     """m = prod_g c_g * m_shape + sum_p beta_p, `[B, T]`, detached and 0 under the mask.
 
     It is for a trainer that takes one coefficient per token and reduces by itself. The arguments
-    are those of `token_loss`.
+    are those of `token_loss`; of a pack, m is `[N]`.
 
     >>> token_multiplier(torch.tensor([[0.0, 0.5]]), torch.zeros(1, 2), torch.tensor([2.0]))
     tensor([[2., 0.]])
     """
     region = TokenRegion.read(shape, level, gates, penalties)
     arguments = _Arguments(log_prob, old_log_prob, advantages, mask, context)
+    packing = None if segments is None else Packing.of(segments)
+    arguments = arguments if packing is None else arguments.padded(packing)
     batch, pulled = _pulled(arguments, region, nonfinite)
     if nonfinite == "raise" and not bool(torch.isfinite(pulled.m + batch.log_ratio).all()):
         _refuse(batch, pulled.m)
     if pulled.kl_weight is not None:
         raise KlipError(_NO_STATE_KL)
-    return pulled.m
+    return pulled.m if packing is None else packing.flat(pulled.m)
 
 
 def token_loss(
@@ -87,6 +91,7 @@ def token_loss(
     penalties: Sequence[Penalty | str] = (),
     state_kl: Tensor | None = None,
     spans: Mapping[str, Tensor] | None = None,
+    segments: Tensor | None = None,
     nonfinite: str = "raise",
     diagnostics: bool = True,
 ) -> TokenLoss:
@@ -111,6 +116,9 @@ def token_loss(
         state_kl: closed-form KL(old || new) of each token's distribution, `[B, T]`, with gradient,
             for shapes that weigh it
         spans: masks `[B, T]` by name, for diagnostics of their own
+        segments: of a pack, the id of each token's sequence, `[N]`; what is `[B, T]` above is then
+            `[N]`, what is `[B]` is a number for each segment by ascending id, and the diagnostics
+            are those of the padded form (`klip.tokens.Packing`)
         nonfinite: "raise" refuses tokens whose numbers are not finite, at the cost of the one host
             read of this function; "drop" treats them exactly as if they were masked
         diagnostics: whether to return diagnostics
@@ -127,7 +135,9 @@ def token_loss(
 
     """
     region = TokenRegion.read(shape, level, gates, penalties)
-    arguments = _Arguments(log_prob, old_log_prob, advantages, mask, context, state_kl)
+    arguments = _Arguments(log_prob, old_log_prob, advantages, mask, context, state_kl, spans)
+    if segments is not None:
+        arguments = arguments.padded(Packing.of(segments))
     batch, pulled = _pulled(arguments, region, nonfinite)
     with torch.no_grad():
         count = batch.active.sum(-1, keepdim=True).to(batch.log_ratio.dtype)
@@ -137,9 +147,9 @@ def token_loss(
         if nonfinite == "raise" and not bool(torch.isfinite(total + batch.log_ratio.sum())):
             _refuse(batch, pulled.m)
 
-    loss: Tensor = _Pull.apply(log_prob, pulled.m, weight, total)  # type: ignore[no-untyped-call]
+    loss: Tensor = _Pull.apply(arguments.log_prob, pulled.m, weight, total)  # type: ignore[no-untyped-call]
     if pulled.kl_weight is not None:
-        loss = loss + _weighed_kl(state_kl, pulled.kl_weight, batch.active, weight)
+        loss = loss + _weighed_kl(arguments.state_kl, pulled.kl_weight, batch.active, weight)
     if not diagnostics:
         return TokenLoss(loss, None)
     return TokenLoss(
@@ -153,8 +163,8 @@ def token_loss(
             mark=mark_of(pulled.shape),
             kept=pulled.view.kept,
             counted=batch.counted,
-            spans=dict(spans or {}),
-            age=given_fields(context, frozenset({"age"}), batch.log_ratio, {}).get("age"),
+            spans=dict(arguments.spans or {}),
+            **given_fields(arguments.context, frozenset({"age", "entropy"}), batch.log_ratio, {}),
             ratios=_shown(batch, region.level),
             own_edges=_own_edges(pulled, batch),
         ),
@@ -170,6 +180,21 @@ class _Arguments(NamedTuple):
     mask: Tensor | None
     context: Context
     state_kl: Tensor | None = None
+    spans: Mapping[str, Tensor] | None = None
+
+    def padded(self, packing: Packing) -> _Arguments:
+        """The arguments of a pack, in rows `[S, T]`."""
+        tokens: dict[str, Any] = {
+            name: packing.tokens(name, getattr(self, name))
+            for name in ("log_prob", "old_log_prob", "state_kl")
+        }
+        return self._replace(
+            **tokens,
+            advantages=packing.any("advantages", self.advantages),
+            mask=packing.mask(self.mask),
+            context=packing.context(self.context),
+            spans=packing.spans(self.spans),
+        )
 
 
 class _Batch(NamedTuple):
@@ -206,7 +231,7 @@ def _pulled(arguments: _Arguments, region: TokenRegion, nonfinite: str) -> tuple
 
 
 def _prepare(arguments: _Arguments, region: TokenRegion, drop: bool) -> _Batch:
-    log_prob, old_log_prob, advantages, mask, context, state_kl = arguments
+    log_prob, old_log_prob, advantages, mask, context, state_kl, _ = arguments
     needs = region.needs
     dtype = working_dtype(log_prob, old_log_prob)
     old = old_log_prob.detach().to(dtype)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from examples.trl_grpo import prompts
-from klip.adapters import trl as adapter
+from klip.adapters import trl_window
 from klip.adapters.trl import KlipGRPOTrainer
 from klip.theory import ranked
 from klip.theory.diagnostics import QUANTILES
@@ -131,7 +131,7 @@ def test_windows_of_evaluation_are_their_own(tmp_path):
 
 def test_many_tokens_are_counted_in_cells(tmp_path, monkeypatch):
     monkeypatch.setattr(ranked.joined, "__defaults__", (100,))
-    monkeypatch.setattr(adapter, "LIMIT", 100)
+    monkeypatch.setattr(trl_window, "LIMIT", 100)
     made = trainer(tmp_path, Watched, ours={"shape": "clip(eps=0.2)"}, **WINDOW | {"max_steps": 4})
     made.train()
     (entry,), (window,) = logged(made), made.windows

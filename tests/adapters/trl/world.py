@@ -45,6 +45,7 @@ def trainer(folder, kind: type = GRPOTrainer, *, ours: dict[str, Any] | None = N
         args=settings(str(folder), **changes),
         train_dataset=prompts(),
         processing_class=tokenizer,
+        **({"metrics": "all"} if issubclass(kind, KlipGRPOTrainer) else {}),
         **(ours or {}),
     )
     made.remove_callback(PrinterCallback)

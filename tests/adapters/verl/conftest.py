@@ -11,7 +11,7 @@ def _one_thread():
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch):
-    for name in ("KLIP_SHAPE", "KLIP_CONFIG"):
+    for name in ("KLIP_SHAPE", "KLIP_CONFIG", "KLIP_WATCH"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -132,6 +132,7 @@ def train(model, loss_mode, **fields):
         with engine.eval_mode():
             output = engine.infer_batch(data)["model_output"]
         data["old_log_probs"] = no_padding_2_padding(output["log_probs"], data)
+        data["rollout_log_probs"] = data["old_log_probs"] - 0.3  # an engine that differs
         minibatches = tu.make_iterator(data, MINIBATCH, EPOCHS, number, {"shuffle": True})
         with engine.train_mode():
             for minibatch in minibatches:
@@ -174,6 +175,10 @@ def main(result):
         }
         os.environ["KLIP_SHAPE"] = "is"
         runs["without a trust region"] = train(model, "klip")
+        os.environ["KLIP_WATCH"] = "sapo; is"
+        plugin = sys.modules["klip.adapters.verl"]
+        plugin.watch_losses(plugin.pooled_by_verl)
+        runs["watched"] = train(model, "vanilla", clip_ratio_high=0.28)
     stock = runs["stock"][0]
     report = {
         name: {

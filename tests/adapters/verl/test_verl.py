@@ -201,7 +201,7 @@ def test_halves(configure):
 
 def test_metrics_have_the_same_names_in_every_call(configure):
     """verl gathers them over microbatches and machines by name."""
-    configure("dual-clip")
+    configure("dual-clip", metrics='"all"')
     usual = {"actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower"}
     own = {f"klip/{name}" for name in (*short_log(""), "inert")}
     batch = draw(seed=11)
@@ -224,7 +224,7 @@ def parts(batch, sizes):
 
 def test_verl_makes_metrics_of_the_minibatch(configure):
     """By verl's own functions: two machines with three microbatches each, and two minibatches."""
-    configure("dual-clip")
+    configure("dual-clip", metrics='"all"')
     steps, wanted = {}, []
     for seed in (3, 4):
         batch = draw(seed=seed, rows=24, spread=0.1 * seed)
@@ -251,7 +251,7 @@ def test_verl_makes_metrics_of_the_minibatch(configure):
 
 
 def test_an_empty_microbatch_spoils_no_extreme(configure):
-    configure("dual-clip")
+    configure("dual-clip", metrics='"all"')
     batch = draw(seed=5)
     info = {"batch_num_tokens": int(batch["response_mask"].sum()), "dp_size": 1}
     seen = {}
