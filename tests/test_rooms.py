@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "studies": "shapes runs engine ppo",
     "draw": "shapes theory runs studies",
     "pages": "shapes theory runs studies draw",
-    "policies": "shapes tasks runs engine ppo",
+    "policies": "shapes tasks runs engine ppo draw",
     "adapters": "shapes theory tokens draw",
 }
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""

@@ -1,7 +1,8 @@
 """Using a trained policy: load it, let it act, evaluate, film and export it.
 
-Knows shapes, tasks, runs, engine, and of ppo only how it acts; the commands may import it. Nothing
-that a file says is ever executed: a policy is numbers, and its task is imported only on request.
+Knows shapes, tasks, runs, engine, draw, and of ppo only how it acts; the commands may import it.
+Nothing that a file says is ever executed: a policy is numbers, and its task is imported only on
+request.
 """
 
 from klip.policies.evaluation import Episode, Evaluation, evaluate
