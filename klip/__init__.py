@@ -45,6 +45,7 @@ _HOMES = {
     "klip.runs.sinks": "sync",
     "klip.shapes": "Context Feedback by_sign catalogue parameter parse",
     "klip.studies.compare": "compare",
+    "klip.studies.frames": "metrics returns",
     "klip.studies.playing": "league",
     "klip.studies.reading": "read_study",
     "klip.theory.identity": "verify",

@@ -128,6 +128,8 @@ from klip.shapes import catalogue as catalogue
 from klip.shapes import parameter as parameter
 from klip.shapes import parse as parse
 from klip.studies.compare import compare as compare
+from klip.studies.frames import metrics as metrics
+from klip.studies.frames import returns as returns
 from klip.studies.playing import league as league
 from klip.studies.reading import read_study as read_study
 from klip.theory.identity import verify as verify

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "studies": "disk shapes runs engine ppo",
     "draw": "disk shapes theory runs studies",
     "pages": "disk shapes theory runs studies draw",
-    "policies": "disk shapes tasks runs engine ppo",
+    "policies": "disk shapes tasks runs engine ppo draw",
     "adapters": "shapes theory tokens draw",
 }
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""

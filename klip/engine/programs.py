@@ -89,12 +89,12 @@ def _used_by_jax(folder: Path) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in options}
     try:
         for name, value in options.items():
-            jax.config.update(name, value)
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
         reset_cache()  # JAX looks for a folder once
         yield
     finally:
         for name, value in before.items():
-            jax.config.update(name, value)
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
         reset_cache()
 
 

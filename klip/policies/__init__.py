@@ -1,7 +1,7 @@
 """Using a trained policy: load it, let it act, evaluate, film and export it.
 
-Knows disk, shapes, tasks, runs, engine, and of ppo only how it acts; the commands may import it.
-Nothing that a file says is ever executed: a policy is numbers, and its task is imported only on
+Knows disk, shapes, tasks, runs, engine, draw, and of ppo only how it acts; the commands may import
+it. Nothing that a file says is ever executed: a policy is numbers, and its task is imported only on
 request.
 """
 

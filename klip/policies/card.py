@@ -89,17 +89,22 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _what_it_takes(policy: Policy) -> str:
+def given(policy: Policy) -> str:
+    """What a policy's actions are, in words."""
     match policy.action:
         case Box(low=low):
-            gives = f"{low.size} real numbers within the task's bounds ({low.dtype})"
+            return f"{low.size} real numbers within the task's bounds ({low.dtype})"
         case Discrete(n=n):
-            gives = f"one of {n} choices, counted from {int(policy.start)}"
+            return f"one of {n} choices, counted from {int(policy.start)}"
         case multi:
-            gives = f"{len(multi.n)} choices, of {', '.join(map(str, multi.n))}"
+            return f"{len(multi.n)} choices, of {', '.join(map(str, multi.n))}"
+
+
+def _what_it_takes(policy: Policy) -> str:
     return (
         f"It takes observations `[{policy.observation_size}]` or `[N, {policy.observation_size}]` "
-        f"and gives {gives}. `policy.act(observation, deterministic=False, rng=rng)` samples."
+        f"and gives {given(policy)}. `policy.act(observation, deterministic=False, rng=rng)` "
+        "samples."
     )
 
 

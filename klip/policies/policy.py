@@ -111,6 +111,12 @@ class Policy:
         values = self._run("value", rows)[:, 0]
         return values[0] if single else values
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what it was trained on and how, and its trust region."""
+        from klip.policies.showing import policy_card  # draws, and acting needs no drawing
+
+        return policy_card(self)
+
     def noise(self, rng: np.random.Generator) -> F32:
         """The random numbers of one sampled action, [K]."""
         if self.layout.gaussian:

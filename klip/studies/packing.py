@@ -264,18 +264,24 @@ def _file_name(task: str, taken: dict[str, str]) -> str:
     return name
 
 
+def frame_of(run: Run) -> pl.DataFrame:
+    """The metrics of a run, a row per iteration; quantiles have a column each: `beta[0]`."""
+    table: dict[str, Any] = {}
+    for name, column in run.metrics.items():
+        if column.ndim == 1:
+            whole = name in _COUNTS and not np.isnan(column).any()
+            table[name] = column.astype(np.int64) if whole else column
+        else:
+            table |= {f"{name}[{k}]": column[:, k].copy() for k in range(column.shape[1])}
+    return pl.DataFrame(table)
+
+
 def _parquet(runs: list[tuple[int, Run]]) -> bytes:
-    """The metrics of runs as a Parquet file; quantiles have a column each, such as `beta[0]`."""
-    frames = []
-    for i, run in runs:
-        table: dict[str, Any] = {"run": np.full(run.rows, i, np.int64)}
-        for name, column in run.metrics.items():
-            if column.ndim == 1:
-                whole = name in _COUNTS and not np.isnan(column).any()
-                table[name] = column.astype(np.int64) if whole else column
-            else:
-                table |= {f"{name}[{k}]": column[:, k].copy() for k in range(column.shape[1])}
-        frames.append(pl.DataFrame(table))
+    """The metrics of runs as a Parquet file; `run` is the run's place in the list."""
+    frames = [
+        frame_of(run).insert_column(0, pl.Series("run", np.full(run.rows, i, np.int64)))
+        for i, run in runs
+    ]
     whole_task = pl.concat(frames, how="diagonal_relaxed")
     file = io.BytesIO()
     whole_task.write_parquet(file, compression="zstd", compression_level=9, statistics=False)

@@ -10,6 +10,7 @@ Nothing of a run is executed: a shape or task that is somebody's code is only na
 
 from __future__ import annotations
 
+import importlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -206,6 +207,12 @@ class Study:
     def ended(self) -> bool:
         """Whether no run will change by itself any more."""
         return all(run.status in ENDED for run in self.runs)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row per task and shape, or per arm."""
+        # asked for by name: this room does not draw
+        text: str = importlib.import_module("klip.draw.notebook").study_table(self)
+        return text
 
 
 def area_per_step(steps: Column, values: Column) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,12 @@ class Probe:
             advantage: (w[np.isfinite(m)], m[np.isfinite(m)])
             for advantage, m in zip(ADVANTAGES, lines, strict=True)
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        # asked for by name: this room does not draw
+        text: str = importlib.import_module("klip.draw.notebook").probe_table(self)
+        return text
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, strictly JSON."""
