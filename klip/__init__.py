@@ -57,7 +57,7 @@ every class of a value in `klip.shapes` is here by its name. `__init__.pyi`, whi
 `python tests/test_front_door.py` writes, says all names to editors and type checkers."""
 
 _ROOMS = {
-    *("shapes", "theory", "tasks", "ppo", "tokens", "lab", "runs", "engine"),
+    *("shapes", "theory", "tasks", "ppo", "tokens", "lab", "disk", "runs", "engine"),
     *("studies", "draw", "pages", "policies", "adapters"),
 }
 _NEEDS_TORCH = ("klip.tokens",)
