@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from klip.errors import KlipError
-from klip.ppo.acting import ACTIVATIONS, F32, Action, Layout, act, bounded, forward, layout_of
+from klip.ppo.acting import (
+    ACTIVATIONS,
+    F32,
+    Action,
+    Layout,
+    actor,
+    bounded,
+    forward,
+    layers,
+    layout_of,
+)
 from klip.ppo.arguments import arguments_in
 from klip.ppo.normalise import Moments, normalise
 from klip.tasks import Box, Discrete, MultiDiscrete
@@ -126,7 +136,8 @@ class Policy:
     def choose(self, rows: NDArray[np.float64], noise: F32 | None) -> NDArray[Any]:
         """Actions for [N, D] as lanes take them, choices counted from 0; `noise` [N, K] samples."""
         if noise is not None:
-            raw = act(self.layout, self.arrays, self.seen(rows)[:, None], noise[:, None])[:, 0]
+            draw = actor(self.layout, self.arrays)
+            raw = draw(self.seen(rows)[:, None], noise[:, None])[:, 0]
         else:
             raw = self._likeliest(self.outputs(rows))
         if isinstance(self.action, Box):
@@ -157,7 +168,8 @@ class Policy:
 
     def _run(self, net: str, rows: NDArray[np.float64]) -> F32:
         # [N, 1, D]: each row is then a product of its own
-        return forward(self.layout, self.arrays, net, self.seen(rows)[:, None])[:, 0]
+        network = layers(self.layout, self.arrays, net)
+        return forward(self.layout, network, self.seen(rows)[:, None])[:, 0]
 
     def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         try:

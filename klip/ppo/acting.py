@@ -7,7 +7,7 @@ Using a trained policy needs this file and not JAX.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -213,33 +213,65 @@ ACTIVATIONS: Final[dict[str, Callable[[F32], F32]]] = {
 """By name; each may write over its argument."""
 
 
-def forward(layout: Layout, arrays: Mapping[str, F32], net: str, x: F32) -> F32:
-    """A network's output in NumPy: R sets of weights take `[R, E, D]` to `[R, E, M]`."""
-    activate, last = ACTIVATIONS[layout.activation], len(layout.widths(net))
-    for depth in range(last + 1):
+class Layer(NamedTuple):
+    """The arrays of one layer of R networks, as they are added and multiplied."""
+
+    weight: F32
+    bias: F32
+    norm: tuple[F32, F32] | None
+    """scale and shift, where the layer is normalised"""
+
+
+def layers(layout: Layout, arrays: Mapping[str, F32], net: str) -> list[Layer]:
+    """A network's layers from the first to the last: R sets of weights."""
+    found = []
+    for depth in range(len(layout.widths(net)) + 1):
         name = layout.layer(net, depth)
-        x = np.matmul(x, arrays[f"{name}.weight"])
-        x += arrays[f"{name}.bias"][:, None, :]
+        rows = {
+            key.rpartition(".")[2]: x for key, x in arrays.items() if key.startswith(f"{name}.")
+        }
+        norm = (rows["scale"][:, None, :], rows["shift"][:, None, :]) if "scale" in rows else None
+        found.append(Layer(rows["weight"], rows["bias"][:, None, :], norm))
+    return found
+
+
+def forward(layout: Layout, network: Sequence[Layer], x: F32) -> F32:
+    """A network's output in NumPy: R sets of weights take `[R, E, D]` to `[R, E, M]`."""
+    activate, last = ACTIVATIONS[layout.activation], len(network) - 1
+    for depth, (weight, bias, norm) in enumerate(network):
+        x = np.matmul(x, weight)
+        x += bias
         if depth < last:
-            if layout.layer_norm:
+            if norm is not None:
                 x = x - x.mean(axis=-1, keepdims=True)
                 x /= np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(NORM_EPS))
-                x = x * arrays[f"{name}.scale"][:, None, :] + arrays[f"{name}.shift"][:, None, :]
+                x = x * norm[0] + norm[1]
             x = activate(x)
     return x
 
 
-def act(layout: Layout, arrays: Mapping[str, F32], x: F32, noise: F32) -> Any:
-    """Sample actions `[R, E, A]` (Gaussian, before they are bounded) or `[R, E, heads]` (discrete).
+def actor(layout: Layout, arrays: Mapping[str, F32]) -> Callable[[F32, F32], Any]:
+    """What samples actions: from observations `[R, E, D]` and noise, which it adds or picks by.
 
-    `noise` is standard normal for a Gaussian, uniform for each discrete head.
+    Actions are `[R, E, A]` (Gaussian, before they are bounded) or `[R, E, heads]` (discrete). The
+    noise is standard normal for a Gaussian, uniform for each discrete head.
     """
-    out = forward(layout, arrays, "policy", x)
-    if layout.gaussian:
-        if layout.state_std:
-            mean, wide = np.split(out, 2, axis=-1)
-            return mean + deviation(wide) * noise
-        return out + np.exp(arrays["policy.log_std"])[:, None, :] * noise
+    network = layers(layout, arrays, "policy")
+    if not layout.gaussian:
+        return lambda x, noise: _choice(layout, forward(layout, network, x), noise)
+    if layout.state_std:
+
+        def spread(x: F32, noise: F32) -> F32:
+            mean, wide = np.split(forward(layout, network, x), 2, axis=-1)
+            drawn: F32 = mean + deviation(wide) * noise
+            return drawn
+
+        return spread
+    std = np.exp(arrays["policy.log_std"])[:, None, :]
+    return lambda x, noise: forward(layout, network, x) + std * noise
+
+
+def _choice(layout: Layout, out: F32, noise: F32) -> NDArray[np.int64]:
     chosen = np.empty((*out.shape[:2], len(layout.heads)), dtype=np.int64)
     start = 0
     for i, size in enumerate(layout.heads):
@@ -266,5 +298,5 @@ def bounded(layout: Layout, raw: F32, box: Box) -> NDArray[Any]:
     """
     if layout.squash:
         raw = box.low + (np.tanh(raw) + 1) * (0.5 * (box.high - box.low))
-    within: NDArray[Any] = np.clip(raw, box.low, box.high)
+    within: NDArray[Any] = raw.clip(box.low, box.high)
     return within

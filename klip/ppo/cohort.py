@@ -12,6 +12,7 @@ all; shapes, seeds and other numbers may differ. No run's bytes depend on the ot
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from klip.ppo.advantages import Rollout, preparation
 from klip.ppo.config import Config, lockstep_key
 from klip.ppo.divergence import bad_action, bad_step, beyond, diagnosis, not_finite
 from klip.ppo.member import PPOMember, arrays_of, begun, program, take
-from klip.ppo.normalise import Moments, RewardScale, normalise
+from klip.ppo.normalise import Moments, RewardScale, Weights, normalise
 from klip.ppo.replay import Learned, kept, learned, orders, to_keep
 from klip.ppo.rows import Metrics, row_of
 from klip.ppo.update import epochs
@@ -67,7 +68,8 @@ class Cohort:
         self.scale = RewardScale.of(size, envs)
         self.episode_return = np.zeros((size, envs))
         self.episode_length = np.zeros((size, envs), dtype=np.int64)
-        self.observation = self._normalised(self._seen(self.lanes.reset()))
+        (weights,) = self.moments.ahead(1, envs)
+        self.observation = self._normalised(self._seen(self.lanes.reset()), weights)
         self.seconds = {"collect": 0.0, "learn": 0.0}
 
     # -- one iteration, in the order in which it happens --------------------------------------
@@ -107,61 +109,64 @@ class Cohort:
         c, runs = self.shared, len(self.runs)
         steps, envs, lanes = c.rollout, c.envs, self.lanes
         arrays = self.layout.split(np.stack([np.asarray(run.acting) for run in self.runs]))
+        draw, critic = (
+            policy.actor(self.layout, arrays),
+            policy.layers(self.layout, arrays, "value"),
+        )
         noise = self._noise()
         box = lanes.action if isinstance(lanes.action, Box) else None
-        observations = np.empty((runs, steps, envs, lanes.observation_size), np.float32)
+        observations = np.empty((steps, runs, envs, lanes.observation_size), np.float32)
         actions: list[NDArray[Any]] = []
-        rewards = np.empty((runs, steps, envs), np.float32)
-        ends = np.zeros((runs, steps, envs), np.float32)
-        bootstrap = np.zeros((runs, steps, envs), np.float32)
+        rewards = np.empty((steps, runs, envs))
+        ended = np.zeros((steps, runs, envs), np.bool_)
+        bootstrap = np.zeros((steps, runs, envs), np.float32)
         finals: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in self.runs]
         x = self.observation
-        for t in range(steps):
+        for t, weights in enumerate(self.moments.ahead(steps, envs)):
             if stop():
                 raise Stopped
-            observations[:, t] = x
-            action = policy.act(self.layout, arrays, x, noise[:, t])
-            if not np.isfinite(action.sum()):
+            observations[t] = x
+            action = draw(x, noise[t])
+            if not math.isfinite(np.add.reduce(action, axis=None)):
                 action = self._without_bad(action, t)
             actions.append(action)
             step = lanes.step(self._for_lanes(action, box))
-            if lanes.failed or not np.isfinite(step.reward.sum() + step.final.sum()):
-                self._look_for_trouble(step, t)
-            reward = step.reward.reshape(runs, envs)
-            ended = (step.terminated | step.truncated).reshape(runs, envs)
-            self.episode_return += reward
-            self.episode_length += 1
-            if ended.any():
-                ends[:, t] = ended
-                self._episodes_over(ended)
-            rewards[:, t] = (
-                self.scale(reward, ended, self.gamma, c.reward_clip)
-                if c.normalise_rewards
-                else reward
-            )
-            x = self._normalised(self._seen(step.observation))
-            cut = step.truncated & ~step.terminated
-            if cut.any():
-                final, cut = self._final(step.final), cut.reshape(runs, envs)
-                values = policy.forward(self.layout, arrays, "value", final)[..., 0]
-                bootstrap[:, t] = np.where(cut, values, np.float32(0))
+            rewards[t] = step.reward.reshape(runs, envs)
+            total = np.add.reduce(step.reward) + np.add.reduce(step.final, axis=None)
+            if lanes.failed or not math.isfinite(total):
+                self._look_for_trouble(step, ended[:t])
+            x = self._normalised(self._seen(step.observation), weights)
+            over = step.terminated | step.truncated
+            if not np.count_nonzero(over):
+                continue
+            ended[t] = over.reshape(runs, envs)
+            cut = (step.truncated & ~step.terminated).reshape(runs, envs)
+            if np.count_nonzero(cut):
+                final = self._final(step.final)
+                values = policy.forward(self.layout, critic, final)[..., 0]
+                bootstrap[t] = np.where(cut, values, np.float32(0))
                 for r, e in zip(*np.nonzero(cut), strict=True):
                     finals[r].append((t * envs + e, final[r, e]))
         self.observation = x
-        stacked = np.stack(actions, axis=1)
-        rollouts = [
-            Rollout(observations[r], x[r], stacked[r], rewards[r], ends[r], bootstrap[r])
-            for r in range(runs)
-        ]
-        for r, run in enumerate(self.runs):
-            if run.config.time_limits == "skip":
-                skipped = np.zeros_like(ends[r])
-                skipped.flat[[place for place, _ in finals[r]]] = 1
-                rollouts[r] = rollouts[r]._replace(skipped=skipped)
+        self._count_episodes(rewards, ended)
+        if c.normalise_rewards:
+            rewards = self.scale(rewards, ended, self.gamma, c.reward_clip)
+        whole = (np.stack(actions), rewards.astype(np.float32), ended.astype(np.float32), bootstrap)
         return [
-            rollout if run.config.fresh else to_keep(rollout, final, run.config.replay > 1)
-            for run, rollout, final in zip(self.runs, rollouts, finals, strict=True)
+            self._rollout(run, finals[r], observations[:, r], x[r], *(each[:, r] for each in whole))
+            for r, run in enumerate(self.runs)
         ]
+
+    def _rollout(
+        self, run: PPOMember, finals: Sequence[tuple[int, NDArray[np.float32]]], *parts: Any
+    ) -> Rollout:
+        """What one run collected, and what its config needs to know of time limits."""
+        rollout = Rollout(*parts)
+        if run.config.time_limits == "skip":
+            skipped = np.zeros(rollout.ended.shape, np.float32)
+            skipped.flat[[place for place, _ in finals]] = 1
+            rollout = rollout._replace(skipped=skipped)
+        return rollout if run.config.fresh else to_keep(rollout, finals, run.config.replay > 1)
 
     def learn(self, i: int, rollout: Rollout) -> Metrics | None:
         """Train one run on its rollout; its row of metrics, or None if it ended without one."""
@@ -256,7 +261,7 @@ class Cohort:
     # -- its parts ----------------------------------------------------------------------------
 
     def _noise(self) -> NDArray[np.float32]:
-        """All random numbers that acting takes in one rollout, `[R, T, E, A]`."""
+        """All random numbers that acting takes in one rollout, `[T, R, E, A]`."""
         c = self.shared
         heads = self.layout.heads
         shape = (c.rollout, c.envs, sum(heads) if self.layout.gaussian else len(heads))
@@ -268,7 +273,7 @@ class Cohort:
                 if self.layout.gaussian
                 else rng.random(shape, np.float32)
             )
-        return np.stack(drawn)
+        return np.stack(drawn, axis=1)
 
     def _for_lanes(self, action: NDArray[Any], box: Box | None) -> NDArray[Any]:
         flat = action.reshape(-1, action.shape[-1])
@@ -276,10 +281,10 @@ class Cohort:
             return policy.bounded(self.layout, flat, box)
         return flat[:, 0] if isinstance(self.lanes.action, Discrete) else flat
 
-    def _normalised(self, x: NDArray[Any]) -> NDArray[np.float32]:
+    def _normalised(self, x: NDArray[Any], weights: Weights) -> NDArray[np.float32]:
         if not self.shared.normalise_observations:
             return x.astype(np.float32)
-        self.moments.update(x)
+        self.moments.update(x, weights)
         return normalise(x, self.moments, self.shared.observation_clip)
 
     def _seen(self, observation: NDArray[Any]) -> NDArray[Any]:
@@ -293,26 +298,40 @@ class Cohort:
             self.runs[i].end("diverged", bad_action(self.runs[i].config, self.runs[i].iteration, t))
         return np.where(bad[:, None, None], np.float32(0), action)
 
-    def _look_for_trouble(self, step: Step, t: int) -> None:
-        """End the runs whose environments raised or gave numbers that are not finite."""
-        envs = self.shared.envs
+    def _look_for_trouble(self, step: Step, ended: NDArray[np.bool_]) -> None:
+        """End the runs whose environments raised or gave numbers that are not finite.
+
+        `ended` `[t, R, E]` says where episodes ended in the rollout before this step.
+        """
+        envs, t = self.shared.envs, len(ended)
         for lane, what in self.lanes.failed.items():
             what = f"{what} (environment {lane % envs} of the run)"
             self.runs[lane // envs].end("failed", what, self.lanes.tracebacks.get(lane, ""))
         bad = ~(np.isfinite(step.reward) & np.isfinite(step.final).all(axis=1))
         for lane in np.flatnonzero(bad).tolist():
-            run = self.runs[lane // envs]
-            played = int(self.episode_length[lane // envs, lane % envs]) + 1
+            run, (r, e) = self.runs[lane // envs], divmod(lane, envs)
+            ends = np.flatnonzero(ended[:, r, e])
+            played = t - ends[-1] if len(ends) else t + 1 + self.episode_length[r, e]
             values = (step.reward[lane], step.final[lane])
-            run.end("diverged", bad_step(run.config, run.iteration, t, lane % envs, played, values))
+            run.end("diverged", bad_step(run.config, run.iteration, t, e, int(played), values))
 
-    def _episodes_over(self, ended: NDArray[np.bool_]) -> None:
-        for r, e in zip(*np.nonzero(ended), strict=True):
-            self.runs[r].returns.append(
-                (float(self.episode_return[r, e]), int(self.episode_length[r, e]))
-            )
-        self.episode_return[ended] = 0.0
-        self.episode_length[ended] = 0
+    def _count_episodes(self, reward: NDArray[Any], ended: NDArray[np.bool_]) -> None:
+        """Returns and lengths of the episodes that ended in a rollout, `[T, R, E]` each."""
+        for r, run in enumerate(self.runs):
+            over: list[tuple[int, int, float, int]] = []
+            for e in range(self.shared.envs):
+                ends = np.flatnonzero(ended[:, r, e])
+                pieces = np.split(reward[:, r, e], ends + 1)
+                total, length = self.episode_return[r, e], int(self.episode_length[r, e])
+                for t, piece in zip([*ends, -1], pieces, strict=True):
+                    # added one by one, as if at each step
+                    total = np.add.accumulate(np.concatenate([[total], piece]))[-1]
+                    length += len(piece)
+                    if t >= 0:
+                        over.append((int(t), e, float(total), length))
+                        total, length = 0.0, 0
+                self.episode_return[r, e], self.episode_length[r, e] = total, length
+            run.returns += [(total, length) for _, _, total, length in sorted(over)]
 
     def _final(self, final: NDArray[Any]) -> NDArray[np.float32]:
         """Final observations as the networks see them, `[R, E, D]`; they count in no statistics."""

@@ -5,14 +5,30 @@ Every operation is elementwise over runs, so a run's numbers do not depend on it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
+
+
+class Weights(NamedTuple):
+    """What an update of moments weighs old and new numbers by; `[R, ...]` but for the first."""
+
+    reached: F64
+    """how many there are then, `[R]`"""
+    before: F64
+    """how many there were"""
+    total: F64
+    """how many there are then"""
+    pull: F64
+    """before * new / total"""
+    share: F64
+    """new / total"""
 
 
 @dataclass
@@ -28,20 +44,28 @@ class Moments:
         """Statistics before the first number, of arrays of a shape."""
         return Moments(np.zeros((runs, *shape)), np.ones((runs, *shape)), np.full(runs, 1e-4))
 
-    def update(self, x: F64) -> None:
+    def ahead(self, steps: int, envs: int) -> Iterator[Weights]:
+        """The weights of the next `steps` updates by `envs` numbers each, computed together."""
+        added = np.broadcast_to(float(envs), (steps, *self.count.shape))
+        counts = np.add.accumulate(np.concatenate([self.count[None], added]))
+        spread = counts.reshape(*counts.shape, *(1,) * (self.mean.ndim - 1))
+        before, total = spread[:-1], spread[1:]
+        return map(Weights, counts[1:], before, total, before * envs / total, envs / total)
+
+    def update(self, x: F64, weights: Weights) -> None:
         """Take in `[R, E, ...]`: one more batch of E for each run."""
         envs = x.shape[1]
-        if envs == 1:
-            mean, variance = x[:, 0], 0.0
-        else:
-            mean, variance = x.mean(axis=1), x.var(axis=1)
-        count = self.count.reshape(-1, *(1,) * (mean.ndim - 1))
-        total = count + envs
+        mean = x[:, 0] if envs == 1 else x.mean(axis=1)
         delta = mean - self.mean
-        spread = self.variance * count + variance * envs + delta * delta * (count * envs / total)
-        self.mean += delta * (envs / total)
-        self.variance = spread / total
-        self.count += envs
+        self.variance *= weights.before
+        if envs > 1:
+            self.variance += x.var(axis=1) * envs
+        self.mean += delta * weights.share
+        delta *= delta
+        delta *= weights.pull
+        self.variance += delta
+        self.variance /= weights.total
+        self.count = weights.reached
 
     def arrays(self, prefix: str, run: int) -> dict[str, NDArray[Any]]:
         """One run's statistics, for its file."""
@@ -64,8 +88,11 @@ class Moments:
 
 def normalise(x: F64, moments: Moments, limit: float) -> NDArray[np.float32]:
     """(x - mean) / sqrt(variance + 1e-8), clipped, float32; `[R, E, D]`."""
-    scaled = (x - moments.mean[:, None]) / np.sqrt(moments.variance + 1e-8)[:, None]
-    return np.clip(scaled, -limit, limit).astype(np.float32)
+    scaled: F64 = x - moments.mean[:, None]
+    scaled /= np.sqrt(moments.variance + 1e-8)[:, None]
+    np.maximum(scaled, -limit, out=scaled)
+    np.minimum(scaled, limit, out=scaled)
+    return scaled.astype(np.float32)
 
 
 @dataclass
@@ -85,10 +112,43 @@ class RewardScale:
         return RewardScale(self.moments.only(runs), self.discounted[list(runs)])
 
     def __call__(self, reward: F64, ended: NDArray[np.bool_], gamma: F64, limit: float) -> F64:
-        """Normalise `[R, E]`; G starts anew where an episode ended, however it ended."""
-        self.discounted *= gamma
-        self.discounted += reward
-        self.moments.update(self.discounted)
-        scaled = reward / np.sqrt(self.moments.variance + 1e-8)[:, None]
-        self.discounted[ended] = 0.0
-        return np.clip(scaled, -limit, limit)
+        """Normalise `[T, R, E]` in the order of time; gamma is `[R, 1]`.
+
+        G starts anew where an episode ended, however it ended.
+        """
+        scaled = np.empty_like(reward)
+        if reward.shape[2] == 1:
+            for run in range(reward.shape[1]):
+                scaled[:, run, 0] = self._alone(run, reward[:, run, 0], ended[:, run, 0], gamma)
+        else:
+            weights = self.moments.ahead(*reward.shape[::2])
+            for t, each in enumerate(weights):
+                self.discounted *= gamma
+                self.discounted += reward[t]
+                self.moments.update(self.discounted, each)
+                scaled[t] = reward[t] / np.sqrt(self.moments.variance + 1e-8)[:, None]
+                self.discounted[ended[t]] = 0.0
+        return scaled.clip(-limit, limit)
+
+    def _alone(self, run: int, reward: F64, ended: NDArray[np.bool_], gamma: F64) -> list[float]:
+        """The rewards `[T]` of a run with one environment, not yet clipped.
+
+        Python's numbers are those of NumPy to the last bit, and on single ones it is much faster.
+        """
+        moments = self.moments
+        mean, variance = float(moments.mean[run]), float(moments.variance[run])
+        count, g = float(moments.count[run]), float(self.discounted[run, 0])
+        discount, scaled = float(gamma[run, 0]), []
+        for r, over in zip(reward.tolist(), ended.tolist(), strict=True):
+            g = g * discount + r
+            total = count + 1
+            delta = g - mean
+            variance = (variance * count + delta * delta * (count / total)) / total
+            mean += delta * (1 / total)
+            count = total
+            scaled.append(r / math.sqrt(variance + 1e-8))
+            if over:
+                g = 0.0
+        moments.mean[run], moments.variance[run], moments.count[run] = mean, variance, count
+        self.discounted[run, 0] = g
+        return scaled

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from klip.engine.random import stream
 from klip.errors import KlipError
-from klip.ppo.acting import forward
+from klip.ppo.acting import forward, layers
 from klip.ppo.advantages import Aged, Batch, Rollout, advantages, normalised
 from klip.ppo.config import Config
 from klip.ppo.memory import RECORDED, sizes_kept
@@ -162,7 +162,8 @@ def _bootstrap(layout: Layout, critic: Mapping[str, Any], rollout: Rollout) -> N
     """V(final observation) where a time limit cut an episode off, 0 elsewhere, `[T, E]`."""
     values = np.zeros(rollout.reward.shape, np.float32)
     if rollout.cut is not None and rollout.final is not None and len(rollout.cut):
-        values.flat[rollout.cut] = forward(layout, critic, "value", rollout.final[None])[0, :, 0]
+        network = layers(layout, critic, "value")
+        values.flat[rollout.cut] = forward(layout, network, rollout.final[None])[0, :, 0]
     return values
 
 

@@ -171,7 +171,7 @@ class Lanes(Protocol):
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """The array, closed to writes: it is the caller's now, and also what a checkpoint keeps."""
-    array.flags.writeable = False
+    array.setflags(write=False)
     return array
 
 

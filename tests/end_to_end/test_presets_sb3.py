@@ -75,7 +75,9 @@ def ours(agent, watch, task, **fields):
     critic = layout.split(vector[None])
     for t, env, final in watch.cuts:
         x = np.asarray(final, np.float32)[None, None]
-        bootstrap[t, env] = policy.forward(layout, critic, "value", x)[0, 0, 0]
+        bootstrap[t, env] = policy.forward(layout, policy.layers(layout, critic, "value"), x)[
+            0, 0, 0
+        ]
     chosen = buffer.actions if isinstance(action, Box) else buffer.actions.astype(np.int64)
     rollout = Rollout(
         observation=buffer.observations,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from klip.ppo import policy
-from klip.ppo.acting import Start, act, bounded, forward, initial, layout_of
+from klip.ppo.acting import Start, actor, bounded, forward, initial, layers, layout_of
 from klip.tasks import Box, Discrete, MultiDiscrete
 from tests.ppo.networks import SPACES, every_space, make
 
@@ -44,14 +44,16 @@ def test_a_network_is_affine_maps_with_tanh_between():
     for depth in range(3):
         hidden = hidden @ arrays[f"value.{depth}.weight"][0] + arrays[f"value.{depth}.bias"][0]
         hidden = np.tanh(hidden) if depth < 2 else hidden
-    np.testing.assert_allclose(forward(layout, arrays, "value", x)[0], hidden, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        forward(layout, layers(layout, arrays, "value"), x)[0], hidden, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_noise_at_its_ends_still_chooses_one_of_the_choices():
     layout, vector, _ = make(Discrete(4))
     arrays, x = layout.split(vector[None]), np.zeros((1, 2, 5), np.float32)
     noise = np.array([[[0.0], [np.nextafter(np.float32(1), np.float32(0))]]], np.float32)
-    assert act(layout, arrays, x, noise)[0, :, 0].tolist() == [0, 3]
+    assert actor(layout, arrays)(x, noise)[0, :, 0].tolist() == [0, 3]
 
 
 @every_space
@@ -62,9 +64,9 @@ def test_a_runs_actions_do_not_depend_on_its_neighbours(space):
     x = rng.normal(size=(20, 2, 5)).astype(np.float32)
     size = sum(layout.heads) if layout.gaussian else len(layout.heads)
     noise = rng.random((20, 2, size), np.float32)
-    together = act(layout, layout.split(vectors), x, noise)
+    together = actor(layout, layout.split(vectors))(x, noise)
     for count in (1, 2, 7, 20):
-        some = act(layout, layout.split(vectors[:count]), x[:count], noise[:count])
+        some = actor(layout, layout.split(vectors[:count]))(x[:count], noise[:count])
         np.testing.assert_array_equal(some, together[:count])
 
 
@@ -108,11 +110,11 @@ def test_numpy_and_jax_agree_on_every_kind_of_network(networks):
     x = rng.normal(size=(7, 5)).astype(np.float32)
     arrays, jaxs = layout.split(vector[None]), layout.split(vector)
     for net in ("policy", "value"):
-        mine = forward(layout, arrays, net, x[None])[0]
+        mine = forward(layout, layers(layout, arrays, net), x[None])[0]
         np.testing.assert_allclose(mine, policy.network(layout, jaxs, net, x), rtol=2e-5, atol=2e-6)
     dist = policy.distribution(layout, jaxs, x)
     noise = rng.standard_normal((1, 7, 3), np.float32)
-    drawn = act(layout, arrays, x[None], noise)[0]
+    drawn = actor(layout, arrays)(x[None], noise)[0]
     expected = dist["mean"] + np.exp(dist["log_std"]) * noise[0]
     np.testing.assert_allclose(drawn, expected, rtol=2e-5, atol=2e-6)
 
