@@ -11,10 +11,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from klip.disk import operations
-from klip.draw.style import BAND, KILL, NEGATIVE, NEUTRAL, POSITIVE, figure, save, styled
+from klip.draw.style import (
+    BAND,
+    KILL,
+    NEGATIVE,
+    NEUTRAL,
+    POSITIVE,
+    check_format,
+    figure,
+    save,
+    styled,
+)
 from klip.errors import KlipError
-from klip.runs.files import write_whole
+from klip.runs.files import own_folder, write_whole
 from klip.shapes import Region, Shape, parse
 from klip.shapes.names import shape_of
 from klip.theory.guarantee.adversary import Replay, read, replayed
@@ -75,7 +84,13 @@ def guarantee(
         return _replay(Path(replay), every)
     if not every:
         raise KlipError("name at least one shape, such as clip; `klip shapes` lists all")
+    if seed < 0:
+        raise KlipError(f"seed={seed} must be 0 or more")
     regions = [parse(each) if isinstance(each, str) else each for each in every]
+    if output is not None:
+        check_format(Path(output))
+    if keep is not None:  # a folder that cannot be written is said before anything is computed
+        own_folder(Path(keep))
     found = [examined(region, seed) for region in regions]
     if output is not None:
         save(picture([region.initial for region in regions], found), Path(output))
@@ -91,7 +106,6 @@ def kept(found: Sequence[Guarantee], folder: Path) -> list[Path]:
         if each.counterexample is not None:
             name = "".join(c if c.isalnum() or c in "-.=" else "_" for c in each.shape)[:80]
             path = folder / f"{i}-{name}.json"
-            operations.make_folders(folder)
             write_whole(path, (json.dumps(each.counterexample, indent=1) + "\n").encode())
             paths.append(path)
     return paths

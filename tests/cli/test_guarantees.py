@@ -71,3 +71,19 @@ def test_bad_input_is_one_line(run, tmp_path, formula, says):
 def test_what_names_nothing_is_one_line(run):
     assert run("guarantee")[0] == 2
     assert "did you mean clip" in run("guarantee", "clap")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seed=-1"], "seed=-1 must be 0 or more"),
+        (["-o", "arms.txt"], "a figure is a .png, .svg or .pdf file"),
+        (["--keep", "/proc/nowhere"], "/proc/nowhere"),
+    ],
+)
+def test_bad_options_are_a_line_before_anything_is_computed(run, monkeypatch, words, said):
+    monkeypatch.setattr("klip.draw.guarantee.examined", None)
+    code, _, err = run("guarantee", "clip", *words)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1

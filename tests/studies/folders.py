@@ -1,5 +1,6 @@
 """Folders of runs that nobody trained: rows as the trainer writes them, made up."""
 
+import functools
 import hashlib
 from dataclasses import replace
 
@@ -60,9 +61,14 @@ def make_run(out, config, count=None, status="done", reason="", without=(), edit
     return folder.path
 
 
+@functools.cache
+def _clip():
+    return portrait(parse("clip"), profiled=True)
+
+
 def keep(path, config, **numbers):
     """How a shape looks, in its run's folder, as if it were that of a clip with other numbers."""
-    drawn = portrait(parse("clip"), profiled=True)
+    drawn = _clip()
     name = config["shape"].partition("(")[0]
     made = replace(drawn, spelling=config["shape"], name=name, parameters=numbers, formula="mine")
     (path / PORTRAIT).write_bytes(to_json(made))
