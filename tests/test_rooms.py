@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "draw": "shapes theory runs studies",
     "pages": "shapes theory runs studies draw",
     "policies": "shapes tasks runs engine ppo",
-    "adapters": "shapes theory tokens draw",
+    "adapters": "shapes theory tokens runs draw",
 }
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""
 

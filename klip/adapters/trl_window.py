@@ -1,7 +1,7 @@
 """What TRL's losses have shown since the last entry of its log, over all processes.
 
-`Windows` pools what was seen; `AnswerFinder` finds the answers of completions, and warns if there are
-too few. The trainer with a shape and the watcher of a stock trainer share both.
+`Windows` pools what was seen; `AnswerFinder` finds the answers of completions, and warns if there
+are too few. The trainer with a shape and the watcher of a stock trainer share both.
 """
 
 from __future__ import annotations
