@@ -20,6 +20,7 @@ LONGEST_FUNCTION = 60
 
 TESTED_ELSEWHERE = {
     "adapters/trl": "tests/adapters/trl/test_gradients.py",
+    "adapters/trl_async": "tests/adapters/trl/test_async.py",
     "adapters/trl_batch": "tests/adapters/trl/test_batch.py",
     "adapters/trl_keeping": "tests/adapters/trl/test_keeping.py",
     "adapters/trl_record": "tests/adapters/trl/test_record.py",
