@@ -20,7 +20,9 @@ LONGEST_FUNCTION = 60
 
 TESTED_ELSEWHERE = {
     "adapters/trl": "tests/adapters/trl/test_gradients.py",
+    "adapters/trl_async": "tests/adapters/trl/test_async.py",
     "adapters/trl_batch": "tests/adapters/trl/test_batch.py",
+    "adapters/trl_keeping": "tests/adapters/trl/test_keeping.py",
     "adapters/trl_record": "tests/adapters/trl/test_record.py",
     "adapters/trl_settings": "tests/adapters/trl/test_settings.py",
     "adapters/trl_stock": "tests/adapters/trl/test_stock.py",

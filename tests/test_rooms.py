@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "draw": "disk shapes theory runs studies",
     "pages": "disk shapes theory runs studies draw",
     "policies": "disk shapes tasks runs engine ppo draw",
-    "adapters": "shapes theory tokens draw",
+    "adapters": "shapes theory tokens runs draw",
 }
 """Which rooms a room may import; `klip.errors` is everybody's, and `cli` may import every room."""
 

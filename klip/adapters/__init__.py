@@ -1,5 +1,5 @@
 """Shapes in other trainers: TRL, verl, prime-rl, Tinker and Stable-Baselines3.
 
 Each trainer has its module, which needs its library and PyTorch. The room knows shapes, theory,
-tokens and draw; only the commands import it.
+tokens, runs and draw; only the commands import it.
 """

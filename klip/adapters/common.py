@@ -50,7 +50,7 @@ _FEW = re.compile(
     rf"({'|'.join(FEW)}|kill|answer_found|reference_k3"
     r"|(move|mismatch)/(kill(@.*)?|ratio_p99)"
     r"|instead/[^/]+/(zeroed|of_zeroed/pull)"
-    r"|entropy=[^/]+/zeroed|(?!instead/)[^/]+/(zeroed|pull))"
+    r"|entropy=[^/]+/zeroed|(?!instead/|entropy=)[^/]+/(zeroed|pull))"
 )
 _DETAIL = re.compile(r"/.*_(positive|negative|zero)(@.*)?$")
 

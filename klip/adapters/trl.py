@@ -18,6 +18,7 @@ from torch import Tensor
 
 from klip.adapters.common import given_region
 from klip.adapters.trl_batch import VERSION, Batch, has_reference, look, reference_k3
+from klip.adapters.trl_keeping import Keeper
 from klip.adapters.trl_record import check_resumed, in_card, record_of, recording, write
 from klip.adapters.trl_settings import FIELDS, check, on_policy, say_on_policy
 from klip.adapters.trl_stock import loss_of_trainer
@@ -51,6 +52,7 @@ class _State:
 
     region: TokenRegion
     windows: Windows
+    keeper: Keeper
     given: Batch | None = None
     """a batch as TRL made it, while its loss is computed and log-probs are still missing"""
     shown: dict[str, Any] = field(default_factory=dict)
@@ -72,8 +74,9 @@ class KlipGRPOTrainer(GRPOTrainer):
     spellings. With `answer_marker`, the tokens after it are the span "answer" and those before it
     the span "reasoning": each span has diagnostics, and a token's `position` is 0 in the reasoning
     and 1 in the answer, of a `length` of 2. A completion's `age` is the number of updates since it
-    was sampled. `metrics` says how many diagnostics are logged, "few" or "all". All other arguments
-    are GRPOTrainer's, by keyword after the third. Settings that
+    was sampled. `metrics` says how many diagnostics are logged, "few" or "all"; `keep_tokens`, of
+    how many completions the tokens are written at each entry of the log. All other arguments are
+    GRPOTrainer's, by keyword after the third. Settings that
     would silently make the shape wrong are refused. The region is recorded in trackers' configs,
     in the model card and in checkpoints, and a checkpoint of another region is not resumed.
     """
@@ -92,6 +95,7 @@ class KlipGRPOTrainer(GRPOTrainer):
         penalties: Sequence[str | Penalty] = (),
         answer_marker: str | None = None,
         metrics: str = "few",
+        keep_tokens: int = 0,
         **options: Any,
     ) -> None:
         _check_trainer()
@@ -99,7 +103,7 @@ class KlipGRPOTrainer(GRPOTrainer):
         settings = GRPOConfig() if args is None else args
         sampler = settings.use_vllm or options.get("rollout_func") is not None
         check(settings, region, sampler)
-        self._klip = _State(region, Windows(metrics))
+        self._klip = _State(region, Windows(metrics), Keeper(keep_tokens))
         super().__init__(model, reward_funcs, args, **options)
         if answer_marker is not None:
             self._klip.answers = AnswerFinder(self._tokenizer, answer_marker)
@@ -143,7 +147,14 @@ class KlipGRPOTrainer(GRPOTrainer):
         batch[VERSION] = torch.full((len(rows),), self.state.global_step, device=rows.device)
         if self._klip.answers is not None:
             self._klip.answers.mark(self, batch, self._klip.windows)
+        self._klip.keeper.give(self, batch)
         return batch
+
+    def _calculate_rewards(self, *args: Any, **named: Any) -> Tensor:
+        """TRL's rewards, which are also kept for those who read the tokens."""
+        rewards: Tensor = super()._calculate_rewards(*args, **named)
+        self._klip.keeper.reward(self, rewards)
+        return rewards
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
         """TRL's log-probs and entropies; during a loss, they also give the multiplier."""
@@ -177,12 +188,15 @@ class KlipGRPOTrainer(GRPOTrainer):
             fired, klip.given, klip.shown = klip.given is None, None, {}
         if not fired:
             raise KlipError(_NOT_FIRED)
+        assert klip.diagnostics is not None  # the hook has fired
+        klip.keeper.hold({str(klip.region.shape): klip.diagnostics}, inputs)
         self._log_diagnostics()
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log, in which our diagnostics are those of all tokens since the last entry."""
         self._klip.windows.close(self)
+        self._klip.keeper.write(self)
         super().log(logs, start_time)
 
     def _log_diagnostics(self) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from klip.adapters.common import check_fields
 from klip.adapters.trl_batch import VERSION, look
+from klip.adapters.trl_keeping import Keeper
 from klip.adapters.trl_settings import FIELDS, OF_SAMPLER, own_region
 from klip.adapters.trl_window import AnswerFinder, Windows
 from klip.errors import KlipError
@@ -54,6 +55,7 @@ class KlipWatch(TrainerCallback):
         answer_marker: the text after which the answer follows, for the spans answer and reasoning
         metrics: "few" or "all"
         every: of how many losses one is looked at
+        keep_tokens: of how many completions the tokens are written at each entry of the log
 
     """
 
@@ -65,6 +67,7 @@ class KlipWatch(TrainerCallback):
         answer_marker: str | None = None,
         metrics: str = "few",
         every: int = 1,
+        keep_tokens: int = 0,
     ) -> None:
         self._kind = _kind_of(trainer)
         self.region = _region_of(trainer, self._kind)
@@ -73,7 +76,7 @@ class KlipWatch(TrainerCallback):
         if every < 1:
             raise KlipError(f"every={every} must be 1 or more losses")
         self._trainer, self._every, self._losses = trainer, every, 0
-        self._windows = Windows(metrics)
+        self._windows, self._keeper = Windows(metrics), Keeper(keep_tokens)
         self._row: dict[str, float] = {}
         self._scored: list[tuple[Tensor, Tensor | None]] | None = None
         """what TRL scored since the hook began to listen; None while it does not"""
@@ -117,7 +120,13 @@ class KlipWatch(TrainerCallback):
             batch[OLD] = scored[0][0]  # the first that it scores is the policy that sampled
         if self._answers is not None:
             self._answers.mark(self._trainer, batch, self._windows)
+        self._keeper.give(self._trainer, batch)
         return batch
+
+    def _on_calculate_rewards(self, call: Callable[[], Any], *args: Any, **named: Any) -> Any:
+        rewards = call()
+        self._keeper.reward(self._trainer, rewards)
+        return rewards
 
     def _on_compute_loss(self, call: Callable[[], Any], model: Any, inputs: Any) -> Any:
         self._scored = []
@@ -138,6 +147,7 @@ class KlipWatch(TrainerCallback):
 
     def _on_log(self, call: Callable[[], Any], *args: Any, **named: Any) -> Any:
         self._row = self._windows.close(self._trainer) or self._row
+        self._keeper.write(self._trainer)
         return call()
 
     def _look(self, inputs: Mapping[str, Any], log_prob: Tensor, entropy: Tensor | None) -> None:
@@ -150,10 +160,12 @@ class KlipWatch(TrainerCallback):
             for name, region in self.instead.items()
         }
         self._windows.take_in(self._trainer, beside(own, others, details=False))
+        self._keeper.hold({str(self.region.shape): own, **others}, batch)
 
 
 _HOOKED = (
     "_generate_and_score_completions",
+    "_calculate_rewards",
     "_get_per_token_logps_and_entropies",
     "_compute_loss",
     "log",

@@ -20,10 +20,11 @@ def report(
 ) -> None:
     """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
 
-    Runs of PPO and of token experiments are told apart by their configs.
+    Runs of PPO and of token experiments are told apart by their configs; a folder in which a
+    trainer kept tokens (keep_tokens) makes the page of those.
 
     Args:
-        runs: folder that `klip train`, `klip run` or `klip pack` wrote
+        runs: folder that `klip train`, `klip run` or `klip pack` wrote, or a trainer's with tokens
         output: the page; it needs nothing beside it, and no network
         figures: folder for tables and figures; unless given, the page's name without its suffix,
             or with -figures where that holds runs

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from klip.errors import KlipError
 from klip.pages import writing
+from klip.pages.kept import report_of_kept
 from klip.runs.record import is_run, run_paths
 from klip.studies import packing
 from klip.studies.packing import Packed, is_packed
@@ -26,11 +27,12 @@ def report(
 ) -> list[Path]:
     """Make one HTML page of all runs, with tables (CSV, LaTeX) and figures (PDF, SVG, PNG).
 
-    Runs of PPO and of token experiments are told apart by their configs. Returns the paths of all
-    files written, the page's first.
+    Runs of PPO and of token experiments are told apart by their configs; a folder in which a
+    trainer kept tokens (`keep_tokens`) makes the page of those. Returns the paths of all files
+    written, the page's first.
 
     Args:
-        runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote
+        runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote, or a trainer's with tokens
         output: the page; it needs nothing beside it, and no network
         figures: folder for tables and figures; unless given, the page's name without its suffix,
             or with -figures where that holds runs
@@ -45,6 +47,13 @@ def report(
         raise KlipError(f"-o {output} must end in .html; figures go to a folder, with --figures")
     if watch and every <= 0:
         raise KlipError(f"--every {every:g} must be more than 0 seconds")
+    if (tokens := report_of_kept(runs)) is not None:
+        if watch or figures is not None:
+            raise KlipError(
+                f"{runs} has kept tokens, whose report is a page alone, as they are now: leave out "
+                f"{'--watch' if watch else '--figures'}"
+            )
+        return [writing.write_text(tokens, output)]
     beside = None if page_only else _beside(output, figures)
     if not watch:
         return writing.write_report(_read(runs), output, beside)

@@ -54,9 +54,12 @@ def page(
         version=__version__,
         refresh=refresh,
         styles=[asset(name) for name in ("page.css", *also) if name.endswith(".css")],
-        scripts=[Markup(get_plotlyjs())]
+        scripts=[Markup(get_plotlyjs())] * bool(drawn)
         + [asset(name) for name in ("charts.js", "page.js", *also) if name.endswith(".js")],
-        data=embed({"charts": drawn, "refresh": refresh, "choice": context.get("choice", {})}),
+        data=embed(
+            {"charts": drawn, "refresh": refresh, "choice": context.get("choice", {})}
+            | ({"kept": context["kept"]} if "kept" in context else {})
+        ),
         **context,
     )
 

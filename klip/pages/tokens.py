@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from klip.draw.arms import arm_looks
 from klip.draw.panel import Picture
+from klip.pages.reading import Shown, of_samples
 from klip.pages.template import page
 from klip.pages.words import around_zero, marks, percent, reach, span, verdict
-from klip.runs.completions import FATES, Completion
 from klip.studies.arms import ArmFindings, GroupFindings, TokenFindings, shown_runs, start
 from klip.studies.study import Run, plain
 
@@ -45,10 +45,7 @@ def render(
         "collapsed": sum(arm.collapsed for arm in findings.arms),
         "settings": settings(runs),
         "machines": sorted({_machine(machine) for run in runs for machine in run.machines}),
-        "samples": [
-            {"arm": names[run.id], "run": run, "rows": [_sample(kept) for kept in run.samples]}
-            for run in shown_runs(findings.study)
-        ],
+        "kept": [_samples(names[run.id], run).data for run in shown_runs(findings.study)],
         "troubled": [run for run in runs if run.status != "done"],
         "noted": [run for run in runs if run.notes],
         "trouble": findings.study.trouble,
@@ -130,13 +127,10 @@ def _rows(rows: Sequence[ArmFindings]) -> list[dict[str, Any]]:
     ]
 
 
-def _sample(sample: Completion) -> dict[str, Any]:
-    tokens = []
-    for text, letter, w, m in zip(sample.text, sample.fate, sample.ratio, sample.pull, strict=True):
-        fate = FATES[letter]
-        about = f"{text}  {fate}: w {w:.3g}, A {sample.advantage:+.3g}, m {m:+.3g}"
-        tokens.append({"text": text, "fate": fate, "told": about.replace("-", "−")})
-    return {"about": sample, "tokens": tokens}
+def _samples(arm: str, run: Run) -> Shown:
+    step = int(run.config.get("shown", 0))
+    about = f"seed {run.seed}, iteration {step}, {run.shape}"
+    return of_samples(arm, about, step, run.samples)
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

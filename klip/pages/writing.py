@@ -99,11 +99,16 @@ def _shapes(study: Study) -> dict[str, Figure]:
 
 def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
     """Write the page alone, and return its path; a reader finds the old page or the new."""
+    return write_text(whole.page(refresh=refresh), path)
+
+
+def write_text(page: str, path: Path) -> Path:
+    """Write a page's HTML, and return its path."""
     if path.is_dir():
         raise KlipError(f"{path} is a folder: give the name of a file, such as {path}/report.html")
     with disk(path):
         operations.make_folders(path.parent)
-    write_whole(path, whole.page(refresh=refresh).encode("utf-8"))
+    write_whole(path, page.encode("utf-8", "backslashreplace"))
     return path
 
 

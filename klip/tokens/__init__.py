@@ -12,7 +12,7 @@ except ModuleNotFoundError:
 
 from klip.tokens.context import ages, token_context
 from klip.tokens.diagnostics import Diagnostics
-from klip.tokens.gates import OPSM
+from klip.tokens.gates import OPSM, SequenceMIS, SequenceTIS
 from klip.tokens.groups import dr_grpo, grpo, rloo
 from klip.tokens.instead import beside
 from klip.tokens.levels import GeometricMean, Level, SequenceMean, SequenceSum, Token, View
@@ -52,8 +52,10 @@ __all__ = [
     "Pool",
     "Reducer",
     "ReferenceKL",
+    "SequenceMIS",
     "SequenceMean",
     "SequenceSum",
+    "SequenceTIS",
     "Span",
     "Token",
     "TokenLoss",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klip.shapes import Array, Gate, Parameter, Sample, parameter
+from klip.shapes import Array, Gate, Parameter, Sample, parameter, ratio
+from klip.shapes.backend import minimum, where
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,59 @@ class OPSM(Gate):
         # Sums are compared: a mean would be rounded, and delta = 0 must mean "any drift at all".
         far = drift > self.delta * s.mask.sum(-1, keepdims=True)
         return 1.0 - ((s.advantage < 0) & far) * (0.0 * s.log_w + 1.0)
+
+
+@dataclass(frozen=True)
+class SequenceTIS(Gate):
+    """c = min(prod_t pi_old(t) / pi_behaviour(t), cap), one number for a sequence.
+
+    The product over the sequence is what an unbiased correction weighs by; the cap bounds its
+    variance. `Truncate` is the same with each token's own ratio.
+
+    >>> import torch
+    >>> from klip.shapes import Context
+    >>> sampler = Context(mask=torch.ones(1, 2), behaviour_log_ratio=torch.tensor([[0.5, 0.5]]))
+    >>> SequenceTIS(cap=2.0).weight(torch.zeros(1, 2), torch.ones(1, 1), sampler).tolist()
+    [[2.0, 2.0]]
+    """
+
+    name = "sequence-tis"
+    number = "64"
+    reference = "truncated importance sampling of sequences; verl 0.9.1, rollout_is=sequence"
+    requires = ("mask", "behaviour_log_ratio")
+
+    cap: Parameter = parameter(2.0, above=0)
+
+    def weight(self, s: Sample) -> Array:
+        return minimum(_of_sequence(s), self.cap) + 0.0 * s.log_w
+
+
+@dataclass(frozen=True)
+class SequenceMIS(Gate):
+    """c = prod_t pi_old(t) / pi_behaviour(t) within [floor, cap], 0 outside: sequences are dropped.
+
+    `IcePop` is the same with each token's own ratio.
+
+    >>> import torch
+    >>> from klip.shapes import Context
+    >>> sampler = Context(mask=torch.ones(1, 2), behaviour_log_ratio=torch.tensor([[0.5, 0.5]]))
+    >>> SequenceMIS(cap=2.0).weight(torch.zeros(1, 2), torch.ones(1, 1), sampler).tolist()
+    [[0.0, 0.0]]
+    """
+
+    name = "sequence-mis"
+    number = "64"
+    reference = "masked importance sampling of sequences; verl 0.9.1, rollout_is=sequence"
+    requires = ("mask", "behaviour_log_ratio")
+
+    floor: Parameter = parameter(0.0, at_least=0)
+    cap: Parameter = parameter(2.0, above=0)
+
+    def weight(self, s: Sample) -> Array:
+        c = _of_sequence(s)
+        return where((c < self.floor) | (c > self.cap), 0.0, c) + 0.0 * s.log_w
+
+
+def _of_sequence(s: Sample) -> Array:
+    """The ratio of the old policy to the sampler over each sequence, `[B, 1]`."""
+    return ratio((s.behaviour_log_ratio * s.mask + 0.0 * s.log_w).sum(-1, keepdims=True))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 
 from klip.shapes import Clip, Context, MissingContext, parse
-from klip.tokens import OPSM, SequenceSum, token_loss
+from klip.tokens import OPSM, SequenceSum, token_context, token_loss, token_multiplier
 from tests.shapes.samples import seeds
 from tests.tokens.batches import draw
 
@@ -39,3 +39,20 @@ def test_it_can_be_spelt():
     x = torch.tensor([[-1.0, -1.0]])
     m = shape.multiplier(x, torch.tensor([[-1.0]]), Context(mask=torch.ones(1, 2)))
     assert not m.any()
+
+
+@pytest.mark.parametrize(("spelling", "wanted"), [
+    ("sequence-tis(cap=2)", [2.0, 0.5, 1.0]),
+    ("sequence-mis(cap=2)", [0.0, 0.5, 1.0]),
+    ("sequence-mis(floor=0.6, cap=2)", [0.0, 0.0, 1.0]),
+])  # fmt: skip
+def test_sequences_are_corrected_as_wholes(spelling, wanted):
+    """Ratios of 3, 1/2 and 1 over a sequence, whatever their tokens' are; a masked one is not."""
+    own = torch.tensor([[1.5, 2.0, 9.0], [0.25, 2.0, 9.0], [3.0, 1 / 3, 9.0]]).log()
+    mask = torch.tensor([[1, 1, 0]] * 3)
+    zero = torch.zeros(3, 3)
+    context = token_context(zero, zero, behaviour_log_prob=-own)
+    m = token_multiplier(zero, zero, torch.ones(3), mask, "is", context, gates=[spelling])
+    assert m[:, 0].tolist() == pytest.approx(wanted)
+    assert torch.equal(m[:, 0], m[:, 1])
+    assert not m[:, 2].any()

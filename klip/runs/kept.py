@@ -1,0 +1,87 @@
+"""Tokens of a few completions, kept while a language model trains: one Parquet file a step.
+
+    DIR/tokens/step-00000010.parquet
+
+A row is a token and a shape: what the shape did, or would have done, to the token. So shapes stand
+beside each other, and any tool that reads Parquet can count.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from klip.errors import KlipError
+from klip.runs.files import disk, write_whole
+
+FOLDER: Final = "tokens"
+"""The folder of the files, beside whatever else a run writes."""
+
+SCHEMA: Final = {
+    "step": pl.Int64,
+    "sequence": pl.Int32,
+    "place": pl.Int32,
+    "prompt": pl.String,
+    "text": pl.String,
+    "shape": pl.String,
+    "trained": pl.Boolean,
+    "ratio": pl.Float32,
+    "advantage": pl.Float32,
+    "multiplier": pl.Float32,
+    "fate": pl.String,
+    "part": pl.String,
+    "span": pl.String,
+    "age": pl.Float32,
+    "entropy": pl.Float32,
+    "reward": pl.Float32,
+}
+"""The columns: `place` counts the tokens of a sequence, `shape` is spelled, and `trained` is true
+of the shape that the run trains with. What a trainer does not know is null."""
+
+_NAME = re.compile(r"step-(\d{8,})\.parquet")
+
+
+def write_kept(folder: str | Path, step: int, columns: Mapping[str, Sequence[Any]]) -> Path:
+    """Write the tokens of a step, as whole columns of `SCHEMA`, and return the path."""
+    if unknown := columns.keys() ^ SCHEMA.keys():
+        raise KlipError(f"kept tokens have the columns {', '.join(SCHEMA)}, not {sorted(unknown)}")
+    path = Path(folder) / FOLDER / f"step-{step:08d}.parquet"
+    file = io.BytesIO()
+    pl.DataFrame(dict(columns), schema=SCHEMA).write_parquet(file)
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, file.getvalue())
+    return path
+
+
+def kept_paths(folder: str | Path) -> list[Path]:
+    """The files of kept tokens in a folder, or in its folder `tokens`, by step."""
+    found = {
+        int(match[1]): path
+        for place in (Path(folder), Path(folder) / FOLDER)
+        if place.is_dir()
+        for path in place.iterdir()
+        if (match := _NAME.fullmatch(path.name))
+    }
+    return [found[step] for step in sorted(found)]
+
+
+def read_kept(folder: str | Path) -> pl.DataFrame:
+    """All kept tokens of a folder; raises if there are none, or if a file is of another kind."""
+    paths = kept_paths(folder)
+    if not paths:
+        raise KlipError(f"there are no kept tokens in {folder}: train with keep_tokens=4, say")
+    frames = []
+    for path in paths:
+        try:
+            frame = pl.read_parquet(path)
+            frames.append(frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()))
+        except (pl.exceptions.PolarsError, OSError) as error:
+            line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise KlipError(f"{path} is not a file of kept tokens ({line}): remove it") from None
+    return pl.concat(frames)
