@@ -93,7 +93,7 @@ def strike(process: subprocess.Popen[bytes], kind: str, out: Path, rng: random.R
     if kind == "checkpoint":
         until = time.monotonic() + 20
         while process.poll() is None and time.monotonic() < until:
-            if next(out.glob("*/*/*/.checkpoint.safetensors.part"), None) is not None:
+            if next(out.glob("*/*/*/.checkpoint.safetensors.*.part"), None) is not None:
                 break
     if process.poll() is not None:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, asdict, fields, is_dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -90,8 +90,12 @@ def stored(config: Any) -> dict[str, Any]:
     """
     cls: Any = type(config)
     usual = _usual_late(cls)
-    every = {name: getattr(config, name) for name in _fields(cls)}
+    every = {name: _plainly(getattr(config, name)) for name in _fields(cls)}
     return {k: v for k, v in every.items() if k not in usual or v != usual[k]}
+
+
+def _plainly(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def with_seed(config: T, seed: int) -> T:

@@ -32,7 +32,7 @@ def render(
 ) -> str:
     """The page's HTML; with `refresh`, it loads itself again after that many seconds."""
     runs = findings.study.runs
-    done = [run for run in runs if run.status == "done"]
+    done = [run for arm in findings.arms for run in arm.ended]
     starts = [start(run) for run in done]
     names = {run.id: arm.name for arm in findings.arms for run in arm.runs}
     context = {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -209,16 +210,20 @@ def read_rules(data: Mapping[str, Any]) -> Rules:
     for key in KEYS - {"about", "kind", "factors"}:
         if key not in data:
             raise KlipError(f"at the top: a league needs {key}")
-    shapes = tuple(str(parse(shape)) for shape in data["shapes"])
+    shapes = tuple(str(parse(shape)) for shape in _list(data, "shapes", str, "names"))
     if not shapes or shapes[0] != str(parse("clip")):
         raise KlipError("at the top: the first of the shapes must be clip, the scale of all scores")
-    factors = tuple(float(factor) for factor in data.get("factors", [0.5, 1, 2, 4]))
-    if 1 not in factors or min(factors) <= 0:
+    given = {"factors": [0.5, 1, 2, 4], **data}
+    factors = tuple(float(factor) for factor in _list(given, "factors", Real, "numbers"))
+    if 1 not in factors or not all(0 < factor < 1e300 for factor in factors):
         raise KlipError(f"at the top: factors={list(factors)} must be above 0, with 1 among them")
     stress = []
-    for number, table in enumerate(data["stress"], 1):
-        check_keys(f"in [[stress]] number {number}", table, {"name", "config"})
-        stress.append(Stress(str(table["name"]), typed(Config, table["config"], OWN)))
+    for number, table in enumerate(_list(data, "stress", dict, "tables"), 1):
+        where = f"in [[stress]] number {number}"
+        check_keys(where, table, {"name", "config"})
+        if not isinstance(table.get("name"), str):
+            raise KlipError(f"{where}: there must be a name")
+        stress.append(Stress(table["name"], typed(Config, table.get("config", {}), OWN)))
     stages = {}
     for name in ("tuning", "testing"):
         check_keys(f"in [{name}]", data[name], {"seeds", "config"})
@@ -227,10 +232,20 @@ def read_rules(data: Mapping[str, Any]) -> Rules:
     if both := {*stages["tuning"].seeds} & {*stages["testing"].seeds}:
         raise KlipError(f"in [tuning]: seed {min(both)} is also one of [testing]: give others")
     tuning, testing = stages["tuning"], stages["testing"]
-    rules = Rules(tuple(data["tasks"]), shapes, factors, tuple(stress), tuning, testing)
+    tasks = tuple(_list(data, "tasks", str, "names"))
+    rules = Rules(tasks, shapes, factors, tuple(stress), tuning, testing)
     for shape in shapes:
         rules.knob(shape)
     return rules
+
+
+def _list(data: Mapping[str, Any], key: str, kind: type, words: str) -> list[Any]:
+    """What a plan has under a key, which must be a list of some kind and not empty."""
+    value = data[key]
+    fits = isinstance(value, list) and value
+    if not fits or not all(isinstance(v, kind) and not isinstance(v, bool) for v in value):
+        raise KlipError(f"at the top: {key} must be a list of {words}, not {value!r}")
+    return list(value)
 
 
 def rules_from(fields: Mapping[str, Any]) -> Rules:
