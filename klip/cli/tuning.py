@@ -45,8 +45,7 @@ def tune(
 ) -> None:
     """Search knobs for the highest return, and write the best setting as a plan for `klip run`.
 
-    Trials are plain runs, trained in batches. The same command again goes on where it stopped, and
-    asks for the same trials. Needs pip install "klip-rl[tune]".
+    The same command again goes on where it stopped. Needs pip install "klip-rl[tune]".
 
     Args:
         task: Gymnasium id, such as Hopper-v4; your own is module:Id-v0 or file.py:Id-v0
@@ -77,17 +76,14 @@ def tune(
     question = ask(task, shape, over, trials, batch, seeds, chosen, seed, **given(fields))
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
     where = site(workers, address(ray))
-    screen = console(stderr=as_json)
-    view = SearchView(screen, question, where.cores, where.words)
+    view = SearchView(screen := console(stderr=as_json), question, where.cores, where.words)
     tuned = search(question, keeping, where, view.train, view.look)
     write(tuned, output)
     if as_json:
-        print_json(tuned.fields)
-    else:
-        tell(tuned, screen)
-        picture = output.with_suffix(".svg")
-        screen.print(escape(f"the runs are in {out}, the pictures are {picture}"))
-        screen.print(escape(f"test it on other seeds: klip run {output}"))
+        return print_json(tuned.fields)
+    tell(tuned, screen)
+    screen.print(escape(f"the runs are in {out}, the pictures are {output.with_suffix('.svg')}"))
+    screen.print(escape(f"test it on other seeds: klip run {output}"))
 
 
 def write(tuned: Tuned, path: Path) -> None:

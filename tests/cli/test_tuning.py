@@ -7,7 +7,7 @@ import pytest
 from klip.cli import main
 from klip.engine import read_plan
 
-TINY = ("--steps", "64", "--envs", "2", "--rollout", "16", "--minibatch", "16", "--hidden", "8")
+TINY = ("--steps", "256", "--envs", "2", "--rollout", "64", "--minibatch", "64", "--hidden", "8")
 SEARCH = ("tune", "CartPole-v1", "--over", "lr", "eps=0.1..0.3", "--trials", "3", "--batch", "2",
           "--epochs", "1", *TINY)  # fmt: skip
 
