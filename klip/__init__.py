@@ -48,6 +48,7 @@ _HOMES = {
     "klip.studies.frames": "metrics returns",
     "klip.studies.playing": "league",
     "klip.studies.reading": "read_study",
+    "klip.studies.tuning": "tune",
     "klip.theory.identity": "verify",
     "klip.theory.profile": "profile",
     "klip.tokens": "token_loss",

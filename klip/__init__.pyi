@@ -133,6 +133,7 @@ from klip.studies.frames import metrics as metrics
 from klip.studies.frames import returns as returns
 from klip.studies.playing import league as league
 from klip.studies.reading import read_study as read_study
+from klip.studies.tuning import tune as tune
 from klip.theory.identity import verify as verify
 from klip.theory.profile import profile as profile
 from klip.tokens import token_loss as token_loss

@@ -38,9 +38,15 @@ OPTIONS_APART = {
 }
 """Options of any command that its function need not have."""
 
-SAID_ONLY = {("run", "dry_run"), ("probe", "profile"), ("compare", "output"), ("league", "output")}
+SAID_ONLY = {
+    ("run", "dry_run"),
+    ("probe", "profile"),
+    ("compare", "output"),
+    ("league", "output"),
+    ("tune", "output"),
+}
 """(command, option) that only changes what is printed or drawn: `klip.engine.finish.estimate`,
-`Probe.profile`, `klip.draw.closing.closing` and `klip.pages.league.write` say it."""
+`Probe.profile`, `klip.draw.closing.closing`, `klip.pages.league.write`, `Tuned.plan` say it."""
 
 
 def python(code):

@@ -15,6 +15,7 @@ BIN = Path(__file__).parents[1] / ".venv-wheel" / "bin"
 NEEDS_MORE = {
     "bench": "checkout",
     "sync": 'pip install "klip-rl[tensorboard]"',
+    "tune": 'pip install "klip-rl[tune]"',
     "video": 'pip install "klip-rl[video]"',
     "doctor": "pip install 'klip-rl[verl]'",
     "league": "this version of Klip comes without standings",
@@ -65,6 +66,7 @@ def commands():
             "compared",
         ],
         "league": [],
+        "tune": ["CartPole-v1", "--over", "lr", "--steps", "1024"],
         "run": ["plan.toml", "--out", "planned"],
         "plans": [],
         "resume": ["runs"],

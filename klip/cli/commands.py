@@ -20,6 +20,7 @@ from klip.cli import (
     shapes,
     sinks,
     training,
+    tuning,
 )
 from klip.errors import KlipError
 from klip.runs.files import shown
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "train": training.train,
     "compare": comparing.compare,
     "league": league.league,
+    "tune": tuning.tune,
     "run": experiments.run,
     "plans": experiments.plans,
     "resume": training.resume,

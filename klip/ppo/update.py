@@ -192,6 +192,39 @@ def _heard(row: dict[str, Array], **known: Array) -> Feedback:
     return Feedback.of({"tv": 0.5 * row["ratio_deviation"]} | row, **known)
 
 
+def _adviser(value: Region, controller: dict[str, Array], **known: Array) -> Advised:
+    """Whether a controller would stop, in this state and with what else it knows."""
+    return lambda row: value.stop(controller, _heard(row, **known))
+
+
+def _held(
+    c: Config, shape: Shape, before: State, after: State, trained: Trained, advised: Advised
+) -> State:
+    """The state after a gradient step, but with the policy as before it where that has stopped."""
+    stopped = before.stopped
+    if stopped is None:
+        return after
+    if c.stop_at == "step":
+        edges = trained.bottom, trained.top
+        observed = Observed.of(trained.log_ratio, trained.advantage, trained.m, edges)
+        row = diagnostics.metrics(totals(observed), mark_of(shape))
+        seen = {"kl": trained.kl.mean(), "entropy": trained.entropy.mean()}
+        stopped = stopped | advised(row | seen)
+    arrays, moments = frozen(
+        c, stopped, (before.arrays, before.optimiser), (after.arrays, after.optimiser)
+    )
+    return State(arrays, moments, after.trouble, stopped)
+
+
+def _over(c: Config, state: State, stopped: Array, advice: Array) -> tuple[State, Array]:
+    """The state after an epoch, and whether no further one is run; `advice` is the controller's."""
+    if c.stop_at == "step":
+        return state, state.stopped if c.stop_value else stopped
+    if state.stopped is None:
+        return state, stopped | advice
+    return state._replace(stopped=state.stopped | advice), stopped
+
+
 @functools.lru_cache(maxsize=64)
 def epochs(
     layout: Layout, c: Config, template: Region, names: tuple[str, ...]
@@ -258,21 +291,12 @@ def epochs(
                 jnp.isfinite(norms[1]))  # fmt: skip
         first = jnp.select([~ok for ok in fine], [1, 2, 3, 4], 0)
         trouble = jnp.where(state.trouble, state.trouble, first)
-        watched = barrier((log_ratio, advantage, m))
+        watched: tuple[Array, Array, Array] = barrier((log_ratio, advantage, m))
         bottom, top = (jnp.broadcast_to(x, count) for x in edges_of(shape, context, log_ratio))
         old = _old(c, batch.aged, watched[0], watched[2])
-        trained = Trained(
-            watched[0], watched[1], watched[2], every["kl"], every["entropy"], bottom, top, old
-        )
-        stopped = state.stopped
-        if stopped is not None:
-            if c.stop_at == "step":
-                observed = Observed.of(watched[0], watched[1], watched[2], (bottom, top))
-                row = diagnostics.metrics(totals(observed), mark_of(shape))
-                stopped = stopped | advised(row | {k: x.mean() for k, x in seen.items()})
-            before, after = (state.arrays, state.optimiser), (arrays, moments)
-            arrays, moments = frozen(c, stopped, before, after)
-        return State(arrays, moments, trouble, stopped), trained, Losses(loss, *norms)
+        trained = Trained(*watched, every["kl"], every["entropy"], bottom, top, old)
+        after = _held(c, shape, state, State(arrays, moments, trouble), trained, advised)
+        return after, trained, Losses(loss, *norms)
 
     def epoch(
         state: State, shape: Shape, lr: Array, when: When, batch: Batch, order: Array,
@@ -308,11 +332,7 @@ def epochs(
         def body(carry: Any, rows: tuple[Array, Array]) -> Any:
             (state, stopped, sets, epoch_number), (order, is_there) = carry, rows
             epoch_number = epoch_number + 1
-
-            def advised(row: dict[str, Array]) -> Array:
-                heard = _heard(row, epoch=epoch_number, **known)
-                advice: Array = value.stop(controller, heard)
-                return advice
+            advised = _adviser(value, controller, epoch=epoch_number, **known)
 
             def run(state: State, order: Array) -> tuple[State, Epoch]:
                 return epoch(state, shape, lr, when, batch, order, advised)
@@ -322,14 +342,9 @@ def epochs(
                 state, done = jax.lax.cond(stopped | ~is_there, skip, run, state, order)
             else:
                 state, done = run(state, order)
-            if value.adapts and c.stop_at == "epoch":
-                over = stopped | advised(metrics(done.sums, mark))
-                if stops:
-                    state = state._replace(stopped=state.stopped | over)
-                else:
-                    stopped = over
-            elif stops and c.stop_value:
-                stopped = state.stopped
+            if value.adapts:
+                advice = advised(metrics(done.sums, mark))
+                state, stopped = _over(c, state, stopped, advice)
             now = sets
             if c.per_epoch:
                 now = sets.at[order].set(done.sets)

@@ -46,7 +46,8 @@ def test_every_field_of_the_config_is_an_option_that_says_what_it_is(capsys):
         assert f"--{field.name.replace('_', '-')} " in text, field.name
     options = dataclasses.fields(training.Overrides)
     flags = {f"no_{field.name}" for field in named if isinstance(field.default, bool)}
-    assert {option.name for option in options} == {field.name for field in named} | flags
+    expected = {"preset", *flags, *(field.name for field in named)}
+    assert {option.name for option in options} == expected
     assert all(option.default is None for option in options)  # the task's own, unless given
 
 

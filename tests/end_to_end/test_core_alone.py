@@ -5,6 +5,7 @@ import sys
 
 EXTRAS = [
     "torch", "trl", "verl", "stable_baselines3", "ray", "wandb", "tensorboard", "Box2D", "pygame",
+    "optuna",
 ]  # fmt: skip
 BLOCK = f"""
 import importlib.abc, sys
