@@ -29,7 +29,7 @@ docs: .venv-docs/.dev  ## the site, in site/html: notebooks executed, links chec
 	.venv-docs/bin/python docs/site/build.py site
 
 pythons: .venv/.dev  ## the wheel in every supported Python that is here
-	$(BIN)/python tests/pythons.py
+	$(BIN)/python benchmarks/pythons.py
 
 figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(BIN)/klip figures -o docs/figures

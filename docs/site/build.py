@@ -86,12 +86,11 @@ the library's own formulas, translated from what JAX traces of each shape. What 
 """
 
 GROUPS = {
-    "Learn": [
-        *("docs/idea", "docs/writing-a-shape", "docs/guarantees", "docs/probe"),
-        *(f"docs/notebooks/{path.stem}" for path in notebooks.paths()),
-    ],
+    "Start": ["docs/overview", "docs/install"],
+    "Learn": ["docs/idea", "docs/writing-a-shape", "docs/guarantees", "docs/probe"],
+    "Notebooks": [f"docs/notebooks/{path.stem}" for path in notebooks.paths()],
     "Train": [
-        *("docs/training", "docs/comparing", "docs/league", "docs/plans", "docs/stale"),
+        *("docs/training", "docs/presets", "docs/comparing", "docs/league", "docs/plans", "docs/stale"),
         *("docs/runs", "docs/report", "docs/policies", "docs/sinks"),
     ],
     "Language models and other trainers": [

@@ -64,6 +64,8 @@ def fitted(text: str, inside: str, known: dict[str, str], linked: set[str]) -> s
             return f"[{words}]({relative(known[path], inside)}{anchor})"
         if not (ROOT / path).exists():
             raise FileNotFoundError(f"{inside} links to {target}, which is not there")
+        if path.endswith(".ipynb"):
+            return f"[{words}]({relative(path.removesuffix('.ipynb'), inside)}.md)"
         linked.add(path)
         if (ROOT / path).is_dir() or path.endswith(".py"):
             return f"[{words}]({relative(path, inside)}.md)"

@@ -53,7 +53,6 @@ def doctor(trainer: str, ray: bool = False, run: Sequence[str] = ()) -> list[Doc
     """Whether a trainer's workers find Klip and its shape, check by check.
 
     >>> [check.ok for check in doctor("verl")]  # doctest: +SKIP
-    [True, True, True, True, True, True]
 
     Args:
         trainer: verl

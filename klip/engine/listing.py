@@ -30,7 +30,6 @@ def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
     Its `name` is the shape in brief, with the settings in which runs of the task differ.
 
     >>> [run["status"] for run in list_runs("runs")]  # doctest: +SKIP
-    ['done', 'running']
 
     Args:
         folder: one that `klip.train` or `klip.run` wrote

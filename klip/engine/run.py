@@ -66,7 +66,6 @@ def run(
 
     >>> results = run("paper", task=["CartPole-v1"], seeds=1)  # doctest: +SKIP
     >>> {result.status for result in results}  # doctest: +SKIP
-    {'done'}
 
     Args:
         plan: a plan, the name of a shipped one, or the path of a TOML file
@@ -115,7 +114,6 @@ def resume(
     as `klip.train` does.
 
     >>> [result.status for result in resume("runs")]  # doctest: +SKIP
-    ['done']
 
     Args:
         runs: folder that `klip.train` or `klip.run` wrote, or one run in it

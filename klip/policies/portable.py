@@ -55,7 +55,6 @@ def export(
 
     >>> written = export("runs/CartPole-v1/...", "policy", onnx=False)  # doctest: +SKIP
     >>> [path.name for path in written.files]  # doctest: +SKIP
-    ['policy.safetensors', 'config.json', 'README.md']
 
     Args:
         run: the path of a run's folder or of a checkpoint file, or what `read` gives for one

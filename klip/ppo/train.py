@@ -71,7 +71,6 @@ def train(
 
     >>> results = train("CartPole-v1", ["clip", "spo"], seeds=5)  # doctest: +SKIP
     >>> {result.status for result in results}  # doctest: +SKIP
-    {'done'}
 
     Args:
         task: Gymnasium id; one of your own is `module:Id-v0` or `file.py:Id-v0`, or a class or

@@ -185,7 +185,6 @@ def sync(
     """Bring TensorBoard or W&B up to date with runs; return what became of each run.
 
     >>> [synced.rows for synced in sync("runs", "tensorboard")]  # doctest: +SKIP
-    [488]
 
     Args:
         path: a run, or a folder with runs below it

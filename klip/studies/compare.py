@@ -128,7 +128,6 @@ def compare(
 
     >>> answers = compare(["clip", "spo"], "Hopper-v4", budget="30m")  # doctest: +SKIP
     >>> answers.pairs[0].answer  # doctest: +SKIP
-    'open'
 
     Args:
         shapes: two or more trust regions or controllers, or their spellings; the first is the

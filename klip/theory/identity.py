@@ -104,7 +104,6 @@ def verify(
     """Try both theorems on `samples` samples, and on a quarter as many through each network.
 
     >>> verify().ok  # doctest: +SKIP
-    True
 
     Args:
         claim: what is tried; the paper's claim by default

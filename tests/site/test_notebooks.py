@@ -61,4 +61,4 @@ def test_the_site_lists_every_notebook(path):
     pytest.importorskip("nbclient")
     from build import GROUPS
 
-    assert f"docs/notebooks/{path.stem}" in GROUPS["Learn"]
+    assert f"docs/notebooks/{path.stem}" in GROUPS["Notebooks"]

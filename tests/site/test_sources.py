@@ -26,6 +26,11 @@ def test_other_files_come_along():
     assert (text, linked) == ('<a href="report.html">page</a>', {"results/paper/report.html"})
 
 
+def test_a_notebook_is_a_page():
+    (name,) = [p.stem for p in (ROOT / "docs/notebooks").glob("02-*.ipynb")]
+    assert fit(f"[a](notebooks/{name}.ipynb)") == (f"[a](notebooks/{name}.md)", set())
+
+
 def test_the_web_pictures_and_places_on_the_page_are_left_alone():
     for text in ("[a](https://x.org)", "[a](#here)", "![a](figures/morph.png)"):
         assert fit(text) == (text, set())
