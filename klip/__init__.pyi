@@ -1,6 +1,7 @@
 """What `import klip` gives, for editors and type checkers; `__init__.py` is lazy."""
 
 from klip import adapters as adapters
+from klip import disk as disk
 from klip import draw as draw
 from klip import engine as engine
 from klip import lab as lab

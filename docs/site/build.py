@@ -90,7 +90,14 @@ GROUPS = {
     "Learn": ["docs/idea", "docs/writing-a-shape", "docs/guarantees", "docs/probe"],
     "Notebooks": [f"docs/notebooks/{path.stem}" for path in notebooks.paths()],
     "Train": [
-        *("docs/training", "docs/presets", "docs/comparing", "docs/league", "docs/plans", "docs/stale"),
+        *(
+            "docs/training",
+            "docs/presets",
+            "docs/comparing",
+            "docs/league",
+            "docs/plans",
+            "docs/stale",
+        ),
         *("docs/runs", "docs/report", "docs/policies", "docs/sinks"),
     ],
     "Language models and other trainers": [
