@@ -5,7 +5,7 @@ BIN := .venv/bin
 SITE = lib/$(notdir $(realpath $(wildcard .venv/lib/python3.*)))/site-packages
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart style test figures clean
+.PHONY: quickstart style test docs pythons figures clean
 
 quickstart: .venv/.core  ## check the theorems, train the paper's variants, write the page
 	$(BIN)/klip verify
@@ -19,10 +19,17 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: style .venv-trl/.dev .venv-verl/.dev .venv-wheel/.ready  ## style, types, tests
+test: style .venv-trl/.dev .venv-verl/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
 	$(BIN)/pytest -n 2
 	.venv-trl/bin/python -m pytest -n 2 tests/adapters/trl klip/adapters/trl.py
 	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py
+
+docs: .venv-docs/.dev  ## the site, in site/html: notebooks executed, links checked, no warning
+	.venv-docs/bin/python -m pytest tests/site/test_notebooks.py
+	.venv-docs/bin/python docs/site/build.py site
+
+pythons: .venv/.dev  ## the wheel in every supported Python that is here
+	$(BIN)/python benchmarks/pythons.py
 
 figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(BIN)/klip figures -o docs/figures
@@ -42,7 +49,7 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	touch $@ .venv/.core
 
 # TRL and verl cannot live together: each has an environment that lies on top of .venv, and holds
-# only what .venv has not, or has in another version.
+# only what .venv has not, or has in another version. So has the site, which nothing else needs.
 .venv-%/.dev: .venv/.dev
 	$(PYTHON) -m venv .venv-$*
 	echo "import site; site.addsitedir('$(CURDIR)/.venv/$(SITE)')" > .venv-$*/$(SITE)/below.pth
@@ -58,4 +65,5 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	touch $@
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-trl .venv-verl .venv-wheel .cache quickstart .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-trl .venv-verl .venv-wheel .venv-docs .cache quickstart site
+	rm -rf .mypy_cache .ruff_cache .hypothesis

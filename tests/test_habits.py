@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for path in (ROOT / "klip").rglob("*/*.py") if not path.stem.startswith("__"))
 SOURCES = sorted(
     path
-    for folder in ("klip", "tests", "benchmarks", "examples")
+    for folder in ("klip", "tests", "benchmarks", "examples", "docs")
     for path in (ROOT / folder).rglob("*.py")
 )
 

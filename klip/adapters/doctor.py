@@ -52,11 +52,16 @@ def verl(ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
 def doctor(trainer: str, ray: bool = False, run: Sequence[str] = ()) -> list[DoctorCheck]:
     """Whether a trainer's workers find Klip and its shape, check by check.
 
+    >>> [check.ok for check in doctor("verl")]  # doctest: +SKIP
+
     Args:
         trainer: verl
         ray: also check a worker of Ray, in the cluster of RAY_ADDRESS or in one started here
         run: settings of a run, as verl takes them, to check whether it would use the shape and
             whether that would matter
+
+    Returns:
+        a line for each thing that was checked: whether it is in order, and what was found
 
     """
     if trainer != "verl":

@@ -23,12 +23,23 @@ def probe(
 ) -> Probe:
     """Which trust region a policy loss (to be minimised) implements, by its gradients alone.
 
+    >>> import jax.numpy as jnp
+    >>> def loss(new, old, advantages):
+    ...     w = jnp.exp(new - old)
+    ...     return -jnp.minimum(w * advantages, jnp.clip(w, 0.8, 1.2) * advantages).mean()
+    >>> str(probe(loss).match)
+    'clip(eps=0.2)'
+
     Args:
         loss: a function of new and old log-probs and advantages (and of a mask, and of a
             reference's log-probs, if it takes them), or its place, as "file.py:function" or
             "package.module:function"; TRL's is "trl:GRPOTrainer"
         settings: "name=value" each: keyword arguments, or settings of the loss's library
         output: a .png, .svg or .pdf file for a picture of the recovered multiplier
+
+    Returns:
+        what the loss is (`match`, `headline`), what looks wrong (`findings`, `ok`), and its pull
+        and profile, for pictures and numbers of one's own
 
     """
     name = loss if isinstance(loss, str) else describe(loss)

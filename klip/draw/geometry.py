@@ -232,9 +232,16 @@ FIGURES: Final[dict[str, Callable[[], Figure]]] = {
 def figures(output: str | Path = "figures", formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Draw the paper's five geometry figures; return the paths in the order written.
 
+    >>> import tempfile
+    >>> [path.name for path in figures(tempfile.mkdtemp(), ["svg"])][:2]
+    ['clip-function.svg', 'surrogate.svg']
+
     Args:
         output: folder to write them to
         formats: png, svg or pdf, one or several
+
+    Returns:
+        the paths of all files, in the order in which they were written
 
     """
     written, folder = [], own_folder(Path(output))

@@ -67,6 +67,9 @@ def guarantee(
     Improvement (T1), any step size (T2), where the inner loop ends (T3), what it does to a suite of
     small MDPs, and what an adversary finds. docs/guarantees.md states and proves the theorems.
 
+    >>> guarantee("clip").brief
+    'T1 yes, T2 yes, T3 no'
+
     Args:
         shapes: a shape or its spelling, or several; a controller is looked at as it starts
         output: a file to draw to, .png, .svg or .pdf

@@ -63,12 +63,19 @@ def show(
     Each row has one scale, so columns compare by eye. A shape that looks at more than w and A is
     drawn at the `context` given, or else at a typical one, and the column says which.
 
+    >>> figure = show(["clip", "spo"])
+    >>> len(figure.axes)
+    7
+
     Args:
         shapes: one or several, or their spellings; a controller is drawn as it starts
         output: a file to write as well, .png, .svg or .pdf
         context: what to assume of the samples, such as {"age": 4}
         eps: radius of the band that is shaded where a shape has none of its own
         upto: largest ratio to draw
+
+    Returns:
+        a figure of matplotlib's, which a notebook shows by itself
 
     """
     if upto <= 1:

@@ -112,10 +112,20 @@ def styled() -> AbstractContextManager[None]:
     return matplotlib.rc_context(SETTINGS)
 
 
-def figure(width: float, height: float) -> Figure:
+class Drawing(Figure):
+    """A figure that a notebook shows: matplotlib's own is shown only where pyplot is imported."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        with styled():
+            self.savefig(file, format="png")
+        return file.getvalue()
+
+
+def figure(width: float, height: float) -> Drawing:
     """An empty figure, its size in inches; add its axes inside `styled()` too."""
     with styled():
-        return Figure(figsize=(width, height), layout="constrained")
+        return Drawing(figsize=(width, height), layout="constrained")
 
 
 def check_format(path: Path) -> str:

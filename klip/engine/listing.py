@@ -28,6 +28,15 @@ def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
     """An entry for each run in or below `folder`, in order of task, shape, settings and seed.
 
     Its `name` is the shape in brief, with the settings in which runs of the task differ.
+
+    >>> [run["status"] for run in list_runs("runs")]  # doctest: +SKIP
+
+    Args:
+        folder: one that `klip.train` or `klip.run` wrote
+
+    Returns:
+        plain data: name, task, shape, seed, status, iterations, steps and the return so far of each
+
     """
     found = [_read(path) for path in run_paths(Path(folder))]
     if not found:

@@ -124,7 +124,15 @@ class Plan:
 
 
 def shipped_plans() -> dict[str, Path]:
-    """The plans that come with Klip, by name."""
+    """The plans that come with Klip, by name.
+
+    >>> "paper" in shipped_plans()
+    True
+
+    Returns:
+        the TOML file of each, by its name
+
+    """
     folder = Path(str(files("klip.engine") / "plans"))
     return {path.stem: path for path in sorted(folder.glob("*.toml"), key=lambda p: p.stem)}
 
@@ -134,6 +142,13 @@ def read_plan(name: str | Path) -> Plan:
 
     >>> read_plan("paper").configs[0].names
     ('clip(eps=0.2)',)
+
+    Args:
+        name: a name of `klip.shipped_plans`, or the path of a TOML file
+
+    Returns:
+        its jobs, each a config that is checked, in order
+
     """
     known = shipped_plans()
     path = known.get(str(name), Path(name))

@@ -64,6 +64,9 @@ def run(
 
     Raises `Unfinished` as `klip.train` does.
 
+    >>> results = run("paper", task=["CartPole-v1"], seeds=1)  # doctest: +SKIP
+    >>> {result.status for result in results}  # doctest: +SKIP
+
     Args:
         plan: a plan, the name of a shipped one, or the path of a TOML file
         task: only these tasks
@@ -79,6 +82,9 @@ def run(
         iteration_limit: seconds without an iteration after which a process is replaced, as when
             an environment hangs; none unless given
         progress: called with the news of every iteration of every run
+
+    Returns:
+        how each run of the plan stands, and where it lies
 
     """
     chosen = plan if isinstance(plan, Plan) else read_plan(plan)
@@ -107,6 +113,8 @@ def resume(
     Runs that were done before are not among them; those that had diverged are. Raises `Unfinished`
     as `klip.train` does.
 
+    >>> [result.status for result in resume("runs")]  # doctest: +SKIP
+
     Args:
         runs: folder that `klip.train` or `klip.run` wrote, or one run in it
         workers: number of processes; one per core unless given
@@ -117,6 +125,9 @@ def resume(
         iteration_limit: seconds without an iteration after which a process is replaced, as when
             an environment hangs; none unless given
         progress: called with the news of every iteration of every run
+
+    Returns:
+        how each run stands, and where it lies
 
     """
     out, jobs = read_jobs(Path(runs), run_code)

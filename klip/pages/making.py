@@ -31,6 +31,11 @@ def report(
     trainer kept tokens (`keep_tokens`) makes the page of those. Returns the paths of all files
     written, the page's first.
 
+    >>> import tempfile
+    >>> page = tempfile.mkdtemp() + "/report.html"
+    >>> [path.name for path in report("examples/cartpole", page, page_only=True)]
+    ['report.html']
+
     Args:
         runs: folder that `klip.train`, `klip.run` or `klip.pack` wrote, or a trainer's with tokens
         output: the page; it needs nothing beside it, and no network
@@ -40,6 +45,9 @@ def report(
         watch: keep the page fresh while runs go on; tables and figures come when all have ended
         every: seconds between two looks while watching
         say: called with a line of text about what is going on
+
+    Returns:
+        the paths of all files that were written, the page's first
 
     """
     runs, output = Path(runs), Path(output)
@@ -72,9 +80,17 @@ def report(
 def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
     """Put the metrics of all runs into a few small files, from which reports can be made.
 
+    >>> import tempfile
+    >>> packed = pack("examples/cartpole", tempfile.mkdtemp())
+    >>> packed.runs, sorted(path.name for path in packed.files)
+    (6, ['CartPole-v1.parquet', 'runs.json', 'shapes.json'])
+
     Args:
         runs: folder that `klip.train` or `klip.run` wrote
         output: folder to write: runs.json, and one Parquet file per task
+
+    Returns:
+        the files that were written, their size in bytes, and how many runs are in them
 
     """
     study = _read(Path(runs))

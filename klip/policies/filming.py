@@ -63,6 +63,8 @@ def video(
 ) -> Film:
     """Film episodes 0, 1, ... of a seed into one file.
 
+    >>> film = video("examples/policy", "policy.gif", seconds=2)  # doctest: +SKIP
+
     Args:
         run: a policy, or the path of a run's folder, a checkpoint file, or an exported folder
         output: file to write: gif or mp4

@@ -56,6 +56,9 @@ def load(path: str | Path) -> Policy:
 
     If the newest checkpoint is damaged, the one before it is used, and a warning says so.
 
+    >>> int(load("examples/policy").act([0.0, 0.1, 0.0, -0.1]))  # of CartPole: push to the left
+    0
+
     Args:
         path: a run's folder, a checkpoint file, or a folder that `klip export` wrote
 

@@ -53,6 +53,9 @@ def export(
 ) -> Exported:
     """Write a policy as one portable folder: aside first, then checked, then put in place.
 
+    >>> written = export("runs/CartPole-v1/...", "policy", onnx=False)  # doctest: +SKIP
+    >>> [path.name for path in written.files]  # doctest: +SKIP
+
     Args:
         run: the path of a run's folder or of a checkpoint file, or what `read` gives for one
         output: folder to write; files in it that are no export are never touched

@@ -69,6 +69,9 @@ def train(
     needed. Raises `Unfinished` where a run failed or could not be trained, once all others have
     ended; a run that diverged has ended, and is returned as that.
 
+    >>> results = train("CartPole-v1", ["clip", "spo"], seeds=5)  # doctest: +SKIP
+    >>> {result.status for result in results}  # doctest: +SKIP
+
     Args:
         task: Gymnasium id; one of your own is `module:Id-v0` or `file.py:Id-v0`, or a class or
             function that makes an environment, with its keyword arguments as `task_args`
@@ -86,6 +89,9 @@ def train(
             an environment hangs; none unless given
         progress: hears of every iteration of every run, by its id
         fields: those of `Config`, `steps` among them
+
+    Returns:
+        for each run its status, its folder and its final return
 
     """
     keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)

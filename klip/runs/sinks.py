@@ -184,12 +184,17 @@ def sync(
 ) -> list[Synced]:
     """Bring TensorBoard or W&B up to date with runs; return what became of each run.
 
+    >>> [synced.rows for synced in sync("runs", "tensorboard")]  # doctest: +SKIP
+
     Args:
         path: a run, or a folder with runs below it
         to: tensorboard or wandb, each an extra of Klip
         to_dir: folder to write to; one beside the runs' folder unless given
         follow: go on until nobody trains these runs any more, or until Ctrl-C
         online: send to the W&B account of this machine, instead of keeping it in files
+
+    Returns:
+        for each run how many rows the sink has now, how many of them are new, and where they are
 
     """
     path, folder = Path(path), None if to_dir is None else Path(to_dir)

@@ -129,6 +129,7 @@ class BySign(Shape, abstract=True):
     """m = m_positive where A > 0, m_negative elsewhere.
 
     >>> from klip.shapes import Clip, Ramp
+    >>> from klip.shapes import Clip
     >>> str(by_sign(Clip(), Ramp()))
     'by-sign(positive=clip(eps=0.2), negative=ramp(eps=0.2, width=0.05))'
     >>> by_sign(Clip(), Ramp()).brief
@@ -178,7 +179,20 @@ class BySign(Shape, abstract=True):
 
 
 def by_sign(positive: Shape, negative: Shape) -> BySign:
-    """The shape that is `positive` where A > 0 and `negative` elsewhere."""
+    """The shape that is `positive` where A > 0 and `negative` elsewhere.
+
+    >>> from klip.shapes import Clip
+    >>> str(by_sign(Clip(eps=0.1), Clip(eps=0.3)))
+    'by-sign(positive=clip(eps=0.1), negative=clip(eps=0.3))'
+
+    Args:
+        positive: the shape where A > 0
+        negative: the shape elsewhere
+
+    Returns:
+        one shape, which composes as any other
+
+    """
     return BySign(positive, negative)
 
 

@@ -49,6 +49,17 @@ def catalogue(kind: type[Any] = Shape, rooms: tuple[str, ...] = SHAPES) -> dict[
     """Every shipped class of a kind (Shape, Controller, Gate, ...), by name, in catalogue order.
 
     `rooms` are the packages that are searched.
+
+    >>> [*catalogue()][:3]
+    ['is', 'reinforce', 'clip']
+
+    Args:
+        kind: Shape, Controller, Gate, Threshold, or a class of yours above some of them
+        rooms: the packages that are searched
+
+    Returns:
+        classes by the names that spellings have
+
     """
     prefixes = tuple(f"{room}." for room in rooms)
     concrete = [cls for cls in _descendants(kind) if not cls.abstract]
@@ -84,6 +95,14 @@ def parse(text: str, rooms: tuple[str, ...] = SHAPES) -> Region:
     >>> parse("clap")
     Traceback (most recent call last):
     klip.shapes.names.NameUnknown: no shape is called 'clap'; did you mean clip?
+
+    Args:
+        text: such as "clip(eps=0.3)", "truncate * clip + kl-k3(b=0.1)", "my.py:Mine(scale=2)"
+        rooms: packages whose values need no file or module before their names
+
+    Returns:
+        the value, which `str` spells again
+
     """
     value = _evaluate(text, Shape, rooms) if ":" in text else _known(text, rooms)
     if not isinstance(value, Region):

@@ -39,6 +39,14 @@ def parameter(
 ) -> Any:
     """A dataclass field for a parameter of a shape.
 
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Fade(Value):
+    ...     width: Parameter = parameter(0.5, above=0)
+    >>> Fade(width=-1)
+    Traceback (most recent call last):
+    klip.shapes.value.ParameterError: fade: width=-1 must be greater than 0
+
     Args:
         default: its value unless another is given
         above: the value must be greater than this
@@ -46,6 +54,9 @@ def parameter(
         choices: the words of which the value must be one
         softness: whether it is the width of a relaxed step: at 0 the shape should be PPO-Clip, at
             infinity the unconstrained surrogate
+
+    Returns:
+        a field for a frozen dataclass; what it forbids is an error when a shape is made
 
     """
     rules = {"above": above, "at_least": at_least, "choices": choices, "softness": softness}

@@ -126,6 +126,9 @@ def compare(
     not make it less sure: with normal scores all answers are right with a probability of 95 %.
     Raises `Unfinished` where a run failed.
 
+    >>> answers = compare(["clip", "spo"], "Hopper-v4", budget="30m")  # doctest: +SKIP
+    >>> answers.pairs[0].answer  # doctest: +SKIP
+
     Args:
         shapes: two or more trust regions or controllers, or their spellings; the first is the
             reference

@@ -36,6 +36,8 @@ def league(
     The newcomer's radius is tuned and frozen, then it is tested, all under the league's protocol
     and on its scale. Nobody else is trained again. `klip.studies.standings.table` makes the tables.
 
+    >>> standings = league("my_shapes.py:Mine")  # doctest: +SKIP
+
     Args:
         shape: the newcomer; without one, nothing is trained
         knob: parameters that set its radius, unless its class says so
@@ -49,6 +51,9 @@ def league(
         accept_changes: go on with runs begun under other versions or on another processor
         start_over: begin again the runs whose checkpoints are all damaged
         progress: called with the news of every iteration of every run
+
+    Returns:
+        every shape's place, its scores over tasks with intervals, and what was not told apart
 
     """
 

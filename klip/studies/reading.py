@@ -34,10 +34,18 @@ Known = dict[Path, tuple[Stamp, Run]]
 def read_study(folder: str | Path, known: Known | None = None, workers: int = 1) -> Study:
     """Every run in or below a folder, whatever its state; or a packed folder.
 
+    >>> study = read_study("examples/cartpole")
+    >>> len(study.runs), study.tasks, study.runs[0].metrics["return_mean"].shape
+    (6, ['CartPole-v1'], (80,))
+
     Args:
         folder: folder that `klip.train`, `klip.run` or `klip.pack` wrote
         known: runs that were read before; those whose files have not changed are not read again
         workers: processes that read, where there are many runs
+
+    Returns:
+        the runs with their configs, states and metrics, `[iterations]` each, and what could not be
+        read; `klip.metrics` and `klip.returns` make frames of it
 
     """
     folder = Path(folder)

@@ -123,14 +123,17 @@ class Profile:
 def profile(subject: str | Region | Pull, context: Mapping[str, Any] | None = None) -> Profile:
     """The properties of a shape, or of any pull m(log_ratio, advantage).
 
+    >>> clip = profile(Clip())
+    >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]
+    ('exact', True, 1.2, 1.2)
+
     Args:
         subject: a shape or its spelling, a controller (as it starts), or a pull
         context: numbers for context fields by name, such as {"age": 4.0}; those that the shape
             needs and that are not given have typical values
 
-    >>> clip = profile(Clip())
-    >>> clip.anchor.outcome, clip.restoring, clip.max_jump, clip.equilibrium["1"]
-    ('exact', True, 1.2, 1.2)
+    Returns:
+        each property by its name, and all as plain data by `as_dict()`
 
     """
     region = parse(subject) if isinstance(subject, str) else subject

@@ -101,6 +101,15 @@ def token_loss(
     If J is not published (`Ramp`, `PerSample`, ...), m takes its place in the value. What lies
     under the mask changes nothing, whatever it is.
 
+    >>> new = torch.tensor([[0.0, 0.5]], requires_grad=True)
+    >>> one = torch.tensor([1.0])
+    >>> loss, diagnostics = token_loss(new, torch.zeros(1, 2), one, shape=Clip(eps=0.25))
+    >>> loss.backward()
+    >>> loss.item(), new.grad.tolist()  # -(1 + 1.25) / 2; the second token is killed
+    (-1.125, [[-0.5, -0.0]])
+    >>> diagnostics.metrics()["kill"]
+    0.5
+
     Args:
         log_prob: of the new policy, `[B, T]`, with gradient
         old_log_prob: of the policy that the ratio divides by, `[B, T]`
@@ -123,15 +132,8 @@ def token_loss(
             read of this function; "drop" treats them exactly as if they were masked
         diagnostics: whether to return diagnostics
 
-
-    >>> new = torch.tensor([[0.0, 0.5]], requires_grad=True)
-    >>> one = torch.tensor([1.0])
-    >>> loss, diagnostics = token_loss(new, torch.zeros(1, 2), one, shape=Clip(eps=0.25))
-    >>> loss.backward()
-    >>> loss.item(), new.grad.tolist()  # -(1 + 1.25) / 2; the second token is killed
-    (-1.125, [[-0.5, -0.0]])
-    >>> diagnostics.metrics()["kill"]
-    0.5
+    Returns:
+        the loss, a number with gradient, and the diagnostics, unless they were not asked for
 
     """
     region = TokenRegion.read(shape, level, gates, penalties)

@@ -70,3 +70,8 @@ def test_each_sign_has_its_colour():
 
 def test_no_penalty_has_no_colour():
     assert style.BETA_MAP(0.5)[:3] == pytest.approx((1.0, 1.0, 1.0), abs=0.02)
+
+
+def test_a_notebook_shows_a_figure_without_pyplot():
+    drawn = style.figure(2, 1)
+    assert drawn._repr_png_().startswith(b"\x89PNG")
