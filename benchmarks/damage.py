@@ -6,7 +6,8 @@ A damage hits one to four files of a folder with two checkpoints: cut anywhere, 
 ranges zeroed, bytes appended, zero length, gone, or another run's file. The folder is then
 listed, read, opened and trained to its end, and everything found on the way is compared with what
 was written. The trained ones are CartPole runs, killed in the middle, damaged, and trained to
-their end by the trainer itself. Ends with status 1 if anything was believed, lost or left unsaid.
+their end by the trainer itself; then as many with old policies and samples in their checkpoints.
+Ends with status 1 if anything was believed, lost or left unsaid.
 """
 
 from __future__ import annotations
@@ -301,13 +302,14 @@ class Kill(Exception):
     """Ends the parent's loop, which kills the worker."""
 
 
-def trained(count: int, seed: int = 0, ask: bool = True) -> Counter[str]:
+def trained(count: int, seed: int = 0, ask: bool = True, old: bool = False) -> Counter[str]:
     """CartPole runs killed in the middle, damaged, and trained to the end by the trainer.
 
     Half of them had ended. All are one cohort, with a damage each; the bytes at the end must be
     those of runs that nothing happened to. `ask`: --start-over is given only when it was asked for.
+    `old`: their checkpoints hold old policies and samples.
     """
-    draw = random.Random(seed)
+    draw, fields = random.Random(seed), SMALL | ({"lag": 1, "replay": 3} if old else {})
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(dir=fast_folder()) as scratch:
         true, hurt = Path(scratch, "true"), Path(scratch, "hurt")
@@ -315,7 +317,7 @@ def trained(count: int, seed: int = 0, ask: bool = True) -> Counter[str]:
         def train(out: Path, **more: Any) -> Any:
             try:
                 return klip.train("CartPole-v1", ["clip"], count, workers=1, out=out,
-                                  checkpoint_every=0, **SMALL, **more)  # fmt: skip
+                                  checkpoint_every=0, **fields, **more)  # fmt: skip
             except klip.Unfinished as left:
                 return left.results
 
@@ -373,16 +375,17 @@ def main() -> int:
     given = parser.parse_args()
     began = time.perf_counter()
     outcomes, wrong = many(given.damages, given.seed)
-    real: Counter[str] = Counter()
-    try:
-        real = trained(given.trained, given.seed) if given.trained else real
-    except Wrong as error:
-        wrong.append(f"trained: {error}")
+    real: dict[str, Counter[str]] = {}
+    for name, old in (("trained", False), ("trained_with_old_samples", True)):
+        try:
+            real[name] = trained(given.trained, given.seed, old=old) if given.trained else Counter()
+        except Wrong as error:
+            wrong.append(f"{name}: {error}")
     summary = {
         "damages": given.damages,
         "outcomes": dict(outcomes.most_common()),
         "trained": given.trained,
-        "trained_outcomes": dict(real.most_common()),
+        **{f"{name}_outcomes": dict(found.most_common()) for name, found in real.items()},
         "wrong": wrong,
         "seed": given.seed,
         "seconds": round(time.perf_counter() - began, 1),

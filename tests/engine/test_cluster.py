@@ -20,7 +20,8 @@ from klip.runs import read_run, run_paths
 
 pytest.importorskip("ray")
 
-FIELDS = {"steps": 128 * 60, "envs": 1, "rollout": 128, "minibatch": 32, "epochs": 2}
+FIELDS = {"steps": 128 * 60, "envs": 1, "rollout": 128, "minibatch": 32, "epochs": 2, "lag": 1,
+          "replay": 2}  # fmt: skip
 PLAN = f"""
 seeds = 2
 [[runs]]

@@ -99,6 +99,9 @@ def test_the_forms_of_ppo_clip_are_one_with_old_samples(task):
         assert [k for k, share in enumerate(ages[-1]) if share] == list(
             range(old.lag, old.lag + old.replay)
         )
+        (alone,), (own,), _ = train([configs[clip]])  # the same bytes as in company
+        same(alone, arrays[clip])
+        assert own == rows[clip]
 
 
 def test_a_frozen_policy_is_as_if_every_sample_were_fresh():
