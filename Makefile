@@ -19,10 +19,12 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: style .venv-trl/.dev .venv-verl/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
+test: style .venv-trl/.dev .venv-verl/.dev .venv-torchrl/.dev .venv-rllib/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
 	$(BIN)/pytest -n 2
 	.venv-trl/bin/python -m pytest -n 2 tests/adapters/trl klip/adapters/trl.py
-	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py
+	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py klip/adapters/verl_watch.py
+	.venv-torchrl/bin/python -m pytest -n 2 tests/adapters/torchrl
+	.venv-rllib/bin/python -m pytest -n 2 tests/adapters/rllib
 
 docs: .venv-docs/.dev  ## the site, in site/html: notebooks executed, links checked, no warning
 	.venv-docs/bin/python -m pytest tests/site/test_notebooks.py
@@ -48,8 +50,9 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	$(PIP) --editable '.[dev]'
 	touch $@ .venv/.core
 
-# TRL and verl cannot live together: each has an environment that lies on top of .venv, and holds
-# only what .venv has not, or has in another version. So has the site, which nothing else needs.
+# TRL, verl, TorchRL and RLlib do not live together: each has an environment that lies on top of
+# .venv, and holds only what .venv has not, or has in another version. So has the site, which nothing
+# else needs.
 .venv-%/.dev: .venv/.dev
 	$(PYTHON) -m venv .venv-$*
 	echo "import site; site.addsitedir('$(CURDIR)/.venv/$(SITE)')" > .venv-$*/$(SITE)/below.pth
@@ -65,5 +68,5 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	touch $@
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-trl .venv-verl .venv-wheel .venv-docs .cache quickstart site
-	rm -rf .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-trl .venv-verl .venv-torchrl .venv-rllib .venv-wheel .venv-docs .cache
+	rm -rf quickstart site .mypy_cache .ruff_cache .hypothesis

@@ -3,8 +3,13 @@
 from importlib.util import find_spec
 
 PARTS = {
-    "trl": ("klip/adapters/trl.py", "tests/adapters/trl"),
-    "verl": ("klip/adapters/verl.py", "tests/adapters/verl"),
+    "trl": (
+        *("klip/adapters/trl.py", "klip/adapters/trl_async.py", "klip/adapters/trl_watch.py"),
+        *("klip/adapters/trl_window.py", "tests/adapters/trl"),
+    ),
+    "verl": ("klip/adapters/verl.py", "klip/adapters/verl_watch.py", "tests/adapters/verl"),
+    "tree": ("klip/adapters/rllib.py", "tests/adapters/rllib"),  # RLlib needs it, Ray does not
+    "torchrl": ("klip/adapters/torchrl.py", "tests/adapters/torchrl"),
     "stable_baselines3": (
         "klip/adapters/sb3.py",
         "tests/adapters/test_sb3.py",

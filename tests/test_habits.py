@@ -19,6 +19,8 @@ LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
 
 TESTED_ELSEWHERE = {
+    "adapters/rllib": "tests/adapters/rllib/test_rllib.py",
+    "adapters/torchrl": "tests/adapters/torchrl/test_torchrl.py",
     "adapters/trl": "tests/adapters/trl/test_gradients.py",
     "adapters/trl_async": "tests/adapters/trl/test_async.py",
     "adapters/trl_batch": "tests/adapters/trl/test_batch.py",
