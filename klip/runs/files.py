@@ -150,10 +150,12 @@ def folder_aside(path: Path) -> Iterator[Path]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield part
     finally:
-        with disk(part):
-            if part.is_dir():
-                operations.remove_tree(part)
-        os.close(handle)
+        try:
+            with disk(part):
+                if part.is_dir():
+                    operations.remove_tree(part)
+        finally:
+            os.close(handle)
 
 
 def put_folder(part: Path, path: Path) -> None:

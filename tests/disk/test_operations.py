@@ -15,6 +15,7 @@ CHANGES = {"write_text", "write_bytes", "unlink", "mkdir", "rename", "rmdir", "t
 OF_OS = {"replace", "remove", "write", "open"}
 ELSEWHERE = {
     "adapters/doctor.py", "adapters/trl_record.py", "adapters/trl.py",  # in others' trainers
+    "engine/programs.py",  # compiled programs, which anybody may delete at any time
     "runs/sink_wandb.py",  # its scratch folder, which is W&B's
 }  # fmt: skip
 
