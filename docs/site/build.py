@@ -93,6 +93,7 @@ GROUPS = {
         *(
             "docs/training",
             "docs/presets",
+            "docs/tuning",
             "docs/comparing",
             "docs/league",
             "docs/plans",

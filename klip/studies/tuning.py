@@ -171,6 +171,9 @@ def tune(
 
     Raises `Unfinished` where a run failed.
 
+    >>> tuned = tune("Hopper-v4", "clip", ["lr", "eps=0.1..0.4"], steps=3e5)  # doctest: +SKIP
+    >>> tuned.best.knobs, tuned.importance  # doctest: +SKIP
+
     Args:
         task: Gymnasium id; one of your own is `module:Id-v0` or `file.py:Id-v0`
         shape: a trust region or controller, or its spelling; the preset's unless given
