@@ -51,7 +51,7 @@ def _alike(value: Any, usual: Any) -> bool:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return number and abs(value) < 2**63 and math.isfinite(value)
     if isinstance(usual, (list, tuple)):
-        least = min(len(usual), 1)
+        least = 1 if usual else 0  # the widths of a critic may be none: the actor's
         whole = isinstance(value, (list, tuple)) and least <= len(value) < 100
         return whole and all(type(part) is int and 0 < part < 2**31 for part in value)
     return True

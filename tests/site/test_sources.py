@@ -61,3 +61,10 @@ def test_a_folder_of_figures_is_a_page(tmp_path):
 def test_the_small_parts():
     assert without_front_matter("---\na: b\n---\n# x") == "# x"
     assert ":caption: Learn" in contents({"Learn": ["docs/idea"]})
+
+
+def test_every_page_has_its_place_at_the_side_of_the_site():
+    """Sphinx would warn, and the build fail, minutes later."""
+    listed = (ROOT / "docs/site/build.py").read_text(encoding="utf-8")
+    names = [path.stem for path in (ROOT / "docs").glob("*.md")]
+    assert [name for name in names if f'"docs/{name}"' not in listed] == []

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import klip
 from klip.engine import read_plan
 from klip.pages.writing import report_of
 from klip.ppo.config import usual_settings
@@ -32,6 +33,11 @@ def test_other_fields(more):
     fields = {**usual_settings("Hopper-v4"), "task": "Hopper-v4", "shape": "clip", **more}
     assert odd_setting(fields)
     assert "\n" not in odd_setting(fields)
+
+
+def test_a_config_as_training_writes_it_is_sound():
+    assert odd_setting(klip.Config("CartPole-v1").stored) == ""
+    assert odd_setting({**klip.Config("CartPole-v1").stored, "hidden": []}) != ""
 
 
 def test_columns_of_another_width():
