@@ -83,6 +83,7 @@ def test_klip_is_found_where_it_was(tmp_path, monkeypatch):
     assert import_path() == ["/lib", process._HOME]
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX says so where it is loaded
 def test_nothing_that_is_forked_or_started_has_our_end_of_the_pipe():
     """Or what an environment leaves behind would keep the parent waiting for news of the dead."""
     ours, theirs = Pipe()

@@ -113,6 +113,7 @@ def test_no_handle_is_left_open(tmp_path):
     lock.release()
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX says so where it is loaded
 def test_a_forked_process_does_not_hold_it(tmp_path):
     """An environment may fork, and its child may live on."""
     lock = Lock(tmp_path)
