@@ -88,13 +88,14 @@ def tune(
 
 def write(tuned: Tuned, path: Path) -> None:
     """Write the plan of the best setting, and the pictures of the knobs beside it."""
+    from klip.disk import operations
     from klip.draw.as_matplotlib import drawn
     from klip.draw.style import save
     from klip.draw.tuning import sensitivity
     from klip.runs.files import disk, write_whole
 
     with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        operations.make_folders(path.parent)
         write_whole(path, tuned.plan.encode())
     save(drawn(sensitivity(tuned)), path.with_suffix(".svg"))
 

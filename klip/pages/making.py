@@ -61,7 +61,7 @@ def report(
                 f"{runs} has kept tokens, whose report is a page alone, as they are now: leave out "
                 f"{'--watch' if watch else '--figures'}"
             )
-        return [writing.write_text(tokens, output)]
+        return [writing.write_html(tokens, output)]
     beside = None if page_only else _beside(output, figures)
     if not watch:
         return writing.write_report(_read(runs), output, beside)

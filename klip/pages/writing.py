@@ -99,10 +99,10 @@ def _shapes(study: Study) -> dict[str, Figure]:
 
 def write_page(whole: Report, path: Path, refresh: float | None = None) -> Path:
     """Write the page alone, and return its path; a reader finds the old page or the new."""
-    return write_text(whole.page(refresh=refresh), path)
+    return write_html(whole.page(refresh=refresh), path)
 
 
-def write_text(page: str, path: Path) -> Path:
+def write_html(page: str, path: Path) -> Path:
     """Write a page's HTML, and return its path."""
     if path.is_dir():
         raise KlipError(f"{path} is a folder: give the name of a file, such as {path}/report.html")

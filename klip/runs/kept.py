@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from klip.disk import operations
 from klip.errors import KlipError
 from klip.runs.files import disk, write_whole
 
@@ -54,7 +55,7 @@ def write_kept(folder: str | Path, step: int, columns: Mapping[str, Sequence[Any
     file = io.BytesIO()
     pl.DataFrame(dict(columns), schema=SCHEMA).write_parquet(file)
     with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        operations.make_folders(path.parent)
     write_whole(path, file.getvalue())
     return path
 

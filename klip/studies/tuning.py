@@ -20,6 +20,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
+from klip.disk import operations
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.fields import whole_number
 from klip.engine.finish import ENDED, Listener, Result, Runner, Survey, Unfinished, finish, survey
@@ -347,7 +348,7 @@ class StudyFile:
         self.kept = [asdict(trial) for trial in trials]
         whole = {**self.about, "optuna": self.version, "trials": self.kept}
         with disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            operations.make_folders(self.path.parent)
             write_whole(self.path, (json.dumps(whole, indent=1) + "\n").encode())
 
 

@@ -13,7 +13,9 @@ __all__ = ["followed", "in_this_process", "runs"]
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Jobs are run here, one after the other: no process has to be started, nothing imported."""
-    monkeypatch.setattr(run, "site", lambda workers, ray: run.Site(one_by_one, 1, "here"))
+    monkeypatch.setattr(
+        run, "site", lambda workers, ray, limit=None: run.Site(one_by_one, 1, "here")
+    )
 
 
 @pytest.fixture
@@ -21,8 +23,8 @@ def followed(monkeypatch):
     """What a command would train, and how; nothing is trained, and it exits with 7."""
     calls = []
 
-    def follow(*args):
-        calls.append(args)
+    def follow(*args, limit=None):
+        calls.append((*args, limit))
         return 7
 
     monkeypatch.setattr(experiments, "follow", follow)

@@ -22,12 +22,12 @@ def test_options_reach_the_plan(followed, tmp_path, capsys):
     code = main([
         "run", "paper", "--task", "Hopper-v4", "Ant-v4", "--shape", "clip", "--seeds", "2",
         "--steps", "2.048e5", "--out", str(tmp_path), "--workers", "1", "--dry-run",
-        "--checkpoint-every", "9", "--accept-changes", "--start-over",
+        "--checkpoint-every", "9", "--accept-changes", "--start-over", "--iteration-limit", "30",
     ])  # fmt: skip
     assert code == 7
     part = read_plan("paper").only(["Hopper-v4", "Ant-v4"], ["clip"], seeds=2, steps=204_800)
     keeping = Keeping(tmp_path, 9.0, True, True)
-    assert followed == [(part.configs, keeping, 1, None, True)]
+    assert followed == [(part.configs, keeping, 1, None, True, 30.0)]
     assert f"plan paper: {part.about}" in " ".join(capsys.readouterr().out.split())
 
 
@@ -37,7 +37,7 @@ def test_options_reach_the_plan(followed, tmp_path, capsys):
 )
 def test_a_cluster_is_asked_for_with_or_without_its_address(followed, given, address):
     main(["run", "soft-clip", *given])
-    ((jobs, keeping, workers, ray, dry_run),) = followed
+    ((jobs, keeping, workers, ray, dry_run, _),) = followed
     assert jobs == read_plan("soft-clip").configs
     assert (workers, ray, dry_run) == (None, address, False)
     assert (keeping.every, keeping.out.name) == (CHECKPOINT_EVERY, "runs")

@@ -34,7 +34,7 @@ def test_options_reach_the_configs(followed, tmp_path):
     given = {"lr": 0.01, "hidden": (8, 4), "steps": 1024, "normalise_rewards": True,
              "anneal": False, "lag": 1, "replay": 2, "ratio": "decoupled"}  # fmt: skip
     jobs = plan("CartPole-v1", ["clip", "spo(eps=0.3)"], 2, **given)
-    assert followed == [(jobs, Keeping(tmp_path, 9.0, True, True), 1)]
+    assert followed == [(jobs, Keeping(tmp_path, 9.0, True, True), 1, None)]
 
 
 def test_every_field_of_the_config_is_an_option_that_says_what_it_is(capsys):
@@ -57,7 +57,7 @@ def test_resume_goes_on_with_what_has_not_ended(followed, tmp_path):
     make(tmp_path, {**job.stored, "seed": 1}, 4, (2, 4), "done")
     options = ["--workers", "1", "--checkpoint-every", "3", "--accept-changes", "--start-over"]
     assert main(["resume", str(tmp_path), *options]) == 7
-    assert followed == [([job], Keeping(tmp_path.resolve(), 3.0, True, True), 1)]
+    assert followed == [([job], Keeping(tmp_path.resolve(), 3.0, True, True), 1, None)]
 
 
 @pytest.mark.parametrize("command", ["resume", "runs"])

@@ -33,7 +33,7 @@ def action_arrays(action, start=None):
 
 def arrays_of(config, observation, action, start=None, seed=7):
     """Parameters that act differently at different observations, and statistics."""
-    networks = {name: config[name] for name in NETWORKS}
+    networks = {name: config[name] for name in NETWORKS if name in config}
     layout = layout_of(observation, action, tuple(config["hidden"]), **networks)
     vector = initial(layout, seed, Start(-0.5))
     vector += 0.2 * stream(seed, "test").standard_normal(vector.size, np.float32)
