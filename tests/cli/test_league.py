@@ -25,7 +25,7 @@ def made_up(monkeypatch):
         return 0
 
     monkeypatch.setattr(experiments, "follow", follow)
-    monkeypatch.setattr(run, "site", lambda workers, ray: run.Site(None, 2, "here"))
+    monkeypatch.setattr(run, "site", lambda workers, ray, limit=None: run.Site(None, 2, "here"))
 
 
 def test_the_tables_are_printed(played, capsys, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def in_this_process(monkeypatch):
     """No process is started; how many were asked for is kept."""
     asked = []
 
-    def here(workers):
+    def here(workers, limit=None):
         asked.append(workers)
         return one_by_one
 
