@@ -118,8 +118,12 @@ def test_a_folder_that_others_can_write_is_refused(store):
 def test_a_folder_that_cannot_be_written_is_gone_without(tmp_path, store, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KLIP_CACHE", str(tmp_path / "file" / "below"))
+    import jax
+
+    before = jax.config.jax_compilation_cache_dir
     with kept_programs() as exchange:
         exchange()
+        assert jax.config.jax_compilation_cache_dir == before, "JAX is told of no folder"
 
 
 def test_where_the_store_is(monkeypatch, tmp_path):

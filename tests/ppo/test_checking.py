@@ -41,7 +41,9 @@ def test_gaussians_of_a_kind_need_actions_of_it():
 
 
 def test_no_clipping_and_all_late_fields_at_once():
-    config("CartPole-v1", max_grad_norm=0.0, layer_norm=True, activation="relu", warmup=0.1)
+    given = {"max_grad_norm": 0.0, "layer_norm": True, "activation": "relu", "warmup": 0.1}
+    made = config("CartPole-v1", **given)
+    assert {name: getattr(made, name) for name in given} == given
 
 
 def test_ages_weigh_one_in_the_mean():

@@ -72,7 +72,8 @@ def test_every_usual_range_can_be_trained(name):
     (each,) = ranges_in("clip", [name])
     fields = {"envs": 4, "rollout": 512, "minibatch": 32, name: None}
     for end in each.ends:
-        config("CartPole-v1", **{**fields, name: end})
+        made = config("CartPole-v1", **{**fields, name: end})
+        assert getattr(made, name) == end
 
 
 @given(st.floats(1e-6, 1e3), st.floats(1.01, 1e6), st.floats(0, 1))
