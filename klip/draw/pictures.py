@@ -76,7 +76,8 @@ def _task_intervals(task: str, rows: Sequence[FinalReturns], look: Mapping[str, 
 
 
 def _pooled_intervals(pool: Across, look: Mapping[str, Look]) -> Panel:
-    marks: list[Mark] = [Guide(1.0, "PPO-Clip", "x")]
+    # Near 1, and not always 1: that is PPO-Clip's over all its seeds, and the pool may hold fewer.
+    marks: list[Mark] = [Guide(pool.shapes[0].mean.estimate, "PPO-Clip", "x")]
     for place, row in enumerate(pool.shapes):
         e = row.mean
         about = f"{e.tasks} × {e.n} runs"

@@ -117,6 +117,12 @@ def test_intervals_have_a_panel_a_task_and_a_line_at_clip(study, findings):
     assert pooled.marks[0].at == 1.0
 
 
+def test_the_line_at_clip_is_where_its_dot_is_though_the_pool_has_fewer_seeds(tmp_path):
+    pooled, *_ = intervals(find(read_study(make_pooled(tmp_path)))).panels
+    line, clip, *_ = pooled.marks
+    assert line.at == clip.estimate != 1.0
+
+
 def test_on_one_task_the_best_stands_first(tmp_path):
     make_study(tmp_path, shapes=[*FORMS, "spo(eps=0.2)", "kl(b=0.1)", "kl(b=1.0)"], **small())
     (panel,) = intervals(find(read_study(tmp_path))).panels
