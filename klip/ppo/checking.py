@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,6 +20,8 @@ TRAINER_CONTEXT = frozenset({"old_log_prob", "kl", "entropy", "reward", "step", 
 OLD_CONTEXT = frozenset({"age", "behaviour_log_ratio", "proximal_log_ratio", "effective_size",
                          "deviation", "second_moment"})  # fmt: skip
 """What it can tell of a sample that may be old, with `lag` or `replay`."""
+UNIFORM: Final = "uniform"
+"""Weights of age that are all 1."""
 
 
 def digest_of_task(task: str) -> str:
@@ -165,8 +167,8 @@ def age_weights(spelled: str, replay: int) -> tuple[float, ...]:
     >>> [round(w / 4, 3) for w in age_weights("geppo", 4)]
     [0.4, 0.3, 0.2, 0.1]
     """
-    if spelled in ("uniform", "geppo"):
-        given = [1.0 if spelled == "uniform" else float(replay - i) for i in range(replay)]
+    if spelled in (UNIFORM, "geppo"):
+        given = [1.0 if spelled == UNIFORM else float(replay - i) for i in range(replay)]
     else:
         try:
             given = [float(word) for word in spelled.replace(",", " ").split()]

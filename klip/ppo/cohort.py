@@ -30,7 +30,7 @@ from klip.ppo.config import Config, lockstep_key
 from klip.ppo.divergence import bad_action, bad_step, beyond, diagnosis, not_finite
 from klip.ppo.member import PPOMember, arrays_of, begun, program, take
 from klip.ppo.normalise import Moments, RewardScale, Weights, normalise
-from klip.ppo.replay import Learned, kept, learned, orders, to_keep
+from klip.ppo.replay import Learned, kept, learned, learned_late, orders, to_keep
 from klip.ppo.rows import Metrics, row_of
 from klip.ppo.update import epochs
 from klip.shapes import numbers, structure
@@ -200,8 +200,11 @@ class Cohort:
         c, vector = program(run.config), run.learner.vector
         if c.fresh:
             return Learned(preparation(self.layout, c)(vector, rollout), [], [0])
-        slots = [kept(self.layout, run.acting, run.version, rollout), *run.slots]
         ranked = "second_moment" in run.value.needs
+        if c.replay == 1:
+            age = run.iteration - run.version
+            return learned_late(self.layout, c, run.acting, vector, age, rollout, ranked)
+        slots = [kept(self.layout, run.acting, run.version, rollout), *run.slots]
         return learned(self.layout, c, vector, run.iteration, slots, ranked)
 
     # -- a run's whole state ------------------------------------------------------------------

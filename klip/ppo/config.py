@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 from klip.engine.fields import LATE, conform, stored, types_of
 from klip.errors import KlipError
 from klip.ppo.arguments import arguments_in, spelled
-from klip.ppo.checking import age_weights, check, check_task, digest_of_task
+from klip.ppo.checking import UNIFORM, age_weights, check, check_task, digest_of_task
 from klip.ppo.presets import PAPER_TASKS, fields_of, named
 from klip.runs import config_id
 from klip.runs.checkpoint import HOW
@@ -122,7 +122,7 @@ class Config:
     trace: Literal["corrected", "recorded"] = field(default="corrected", metadata=LATE)
     """advantages of old samples: computed anew each iteration, with the critic of now and ratios
     truncated at 1, or once when they are collected, as if they were fresh"""
-    age_weights: str = field(default="uniform", metadata=LATE)
+    age_weights: str = field(default=UNIFORM, metadata=LATE)
     """of the rollouts in replay: uniform, geppo, or numbers from the newest on, such as 3 2 1"""
     activation: Literal["tanh", "relu", "elu", "swish"] = field(default="tanh", metadata=LATE)
     """after each hidden layer"""
@@ -195,6 +195,11 @@ class Config:
     def fresh(self) -> bool:
         """Whether every sample is of the policy that learns from it."""
         return self.lag == 0 and self.replay == 1
+
+    @property
+    def weighted(self) -> bool:
+        """Whether samples pull on the policy with weights other than 1."""
+        return self.age_weights != UNIFORM or self.ratio == "decoupled"
 
     @property
     def newest_first(self) -> tuple[float, ...]:

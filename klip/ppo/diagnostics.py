@@ -62,7 +62,7 @@ class Epoch(NamedTuple):
     sums: Sums
     beta: Array  # [N]
     sets: Array  # [N] inside 0, kill 1, pass 2; NOT_RUN for an epoch that was not run
-    by_slot: Sums | None = None  # [slots] sums over the samples of each rollout
+    by_slot: Array | None = None  # [BY_SLOT, slots] sums over the samples of each rollout
 
 
 def observe(trained: Trained, losses: Losses, slots: int | None = None) -> Epoch:
@@ -88,10 +88,12 @@ SHARES = (*FATES, *PARTS)
 """What is counted of the samples of each rollout."""
 MASSES = ("zeroed_mass", "killed_mass")
 """The parts of sum |wA| that are kept of each rollout."""
+BY_SLOT = (*SHARES, "mass", *MASSES, "ratio", "kl", "pull", "weight", "square", "count")
+"""What is summed over the samples of each rollout, in this order."""
 
 
-def _by_slot(observed: Observed, trained: Trained, old: Old, slots: int) -> Sums:
-    """Sums over the samples of each of `slots` rollouts, `[slots]` each."""
+def _by_slot(observed: Observed, trained: Trained, old: Old, slots: int) -> Array:
+    """Sums over the samples of each of `slots` rollouts, `[BY_SLOT, slots]`."""
     mass, part = jnp.abs(observed.surrogate), observed.part
     rows = {name: observed.fate == i for i, name in enumerate(FATES)}
     rows |= {name: part == i for i, name in enumerate(PARTS)}
@@ -102,9 +104,11 @@ def _by_slot(observed: Observed, trained: Trained, old: Old, slots: int) -> Sums
     }
     rows |= {"ratio": observed.ratio, "kl": trained.kl, "pull": old.pull}
     rows |= {"weight": old.ratio, "square": jnp.square(old.ratio), "count": jnp.ones_like(mass)}
+    every = jnp.stack([rows[name].astype(jnp.float32) for name in BY_SLOT])
+    if slots == 1:
+        return every.sum(axis=1, keepdims=True)
     of_slot = (old.slot[:, None] == jnp.arange(slots)).astype(jnp.float32)
-    sums = jnp.stack([row.astype(jnp.float32) for row in rows.values()]) @ of_slot
-    return dict(zip(rows, sums, strict=True))
+    return every @ of_slot
 
 
 def nothing(count: int, slots: int | None = None) -> Epoch:
@@ -114,7 +118,7 @@ def nothing(count: int, slots: int | None = None) -> Epoch:
     samples = Trained(one, one, one, one, one, one, one, old)
     said = observe(samples, Losses(one, one, one), slots)
     sums = {name: jnp.float32(EMPTY.get(name, 0.0)) for name in said.sums}
-    by_slot = None if said.by_slot is None else {k: jnp.zeros(slots) for k in said.by_slot}
+    by_slot = None if said.by_slot is None else jnp.zeros_like(said.by_slot)
     return Epoch(sums, jnp.zeros(count), jnp.full(count, NOT_RUN, jnp.int8), by_slot)
 
 

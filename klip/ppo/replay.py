@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from klip.ppo.policy import Layout, distribution, log_prob, network
 from klip.shapes import Array, ratio
 
 State = Mapping[str, NDArray[Any]]
+ON_DEVICE: Final = ("observation", "last", "action", "reward", "ended")
+"""What of a rollout goes into compiled programs as it is."""
 
 
 class Opinion(NamedTuple):
@@ -67,26 +69,26 @@ def looking(layout: Layout) -> Callable[[Array, Array, Array], Opinion]:
     One program looks for every policy at samples of every age, so that equal parameters give equal
     bits.
     """
+    return jax.jit(functools.partial(_look, layout))
 
-    def look(vector: Array, observation: Array, action: Array) -> Opinion:
-        flat = observation.reshape(-1, observation.shape[-1])
-        policy = distribution(layout, layout.split(vector), flat)
-        return Opinion(log_prob(layout, policy, action.reshape(flat.shape[0], -1)), policy)
 
-    return jax.jit(look)
+def _look(layout: Layout, vector: Array, observation: Array, action: Array) -> Opinion:
+    flat = observation.reshape(-1, observation.shape[-1])
+    policy = distribution(layout, layout.split(vector), flat)
+    return Opinion(log_prob(layout, policy, action.reshape(flat.shape[0], -1)), policy)
 
 
 @functools.lru_cache(maxsize=32)
 def judging(layout: Layout) -> Callable[[Array, Array, Array], Judged]:
     """The compiled judgement of parameters `[P]` on observations, and on those after the last."""
+    return jax.jit(functools.partial(_judge, layout))
 
-    def judge(vector: Array, observation: Array, last: Array) -> Judged:
-        arrays = layout.split(vector)
-        flat = observation.reshape(-1, observation.shape[-1])
-        values = (network(layout, arrays, "value", x)[:, 0] for x in (flat, last))
-        return Judged(*values)
 
-    return jax.jit(judge)
+def _judge(layout: Layout, vector: Array, observation: Array, last: Array) -> Judged:
+    arrays = layout.split(vector)
+    flat = observation.reshape(-1, observation.shape[-1])
+    values = (network(layout, arrays, "value", x)[:, 0] for x in (flat, last))
+    return Judged(*values)
 
 
 def to_keep(
@@ -110,8 +112,26 @@ def to_keep(
 
 def kept(layout: Layout, acting: Array, version: int, rollout: Rollout) -> Slot:
     """A new rollout and what the policy that acted, `acting` `[P]`, thought of it."""
+    rollout = to_device(rollout)
     look = looking(layout)(acting, rollout.observation, rollout.action)
     return Slot(version, rollout, look.log_prob, look.policy)
+
+
+def to_device(rollout: Rollout) -> Rollout:
+    """The rollout where programs find it, once, since several look at it, perhaps for long."""
+    used = {name: getattr(rollout, name) for name in ON_DEVICE}
+    return rollout._replace(**jax.device_put(used))
+
+
+class Seen(NamedTuple):
+    """One rollout, and all that is known of it now."""
+
+    old_log_prob: Array  # [N] log mu
+    old: dict[str, Array]  # mu
+    recorded: Recorded | None
+    look: Opinion  # of pi_k
+    judged: Judged  # by its critic
+    rollout: Rollout
 
 
 class Learned(NamedTuple):
@@ -138,120 +158,137 @@ def learned(
         ranked: whether samples are ranked by how far off they are
 
     """
-    slots = list(slots)
-    critic = layout.split(np.asarray(vector)[None])
-    rows = []
+    slots, seen = list(slots), []
     for place, slot in enumerate(slots):
         r = slot.rollout
         judged = judging(layout)(vector, r.observation, r.last)
-        r = r._replace(bootstrap=_bootstrap(layout, critic, r), cut=None, final=None)
+        r = _bootstrapped(layout, vector, r)
         if c.trace == "recorded" and slot.recorded is None:
             slot = slots[place] = slot._replace(recorded=recording(c)(judged, r))
         look = Opinion(slot.old_log_prob, slot.old)
         if slot.version != iteration:  # else the policy that looks is the one that acted
             look = looking(layout)(vector, r.observation, r.action)
-        rows.append(sampling(c)(slot.old_log_prob, slot.old, slot.recorded, look, judged, r))
+        seen.append(Seen(slot.old_log_prob, slot.old, slot.recorded, look, judged, r))
     weights = np.array(c.newest_first[: len(slots)], np.float32)
     weights *= len(slots) / weights.sum()
     ages = [iteration - slot.version for slot in slots]
-    batch = assembly(c, ranked)(rows, np.array(ages, np.float32), weights)
+    batch = assembly(c, ranked)(seen, np.array(ages, np.float32), weights)
     return Learned(batch, slots, ages)
 
 
-def _bootstrap(layout: Layout, critic: Mapping[str, Any], rollout: Rollout) -> NDArray[np.float32]:
-    """V(final observation) where a time limit cut an episode off, 0 elsewhere, `[T, E]`."""
+def learned_late(
+    layout: Layout, c: Config, acting: Array, vector: Array, age: int, rollout: Rollout,
+    ranked: bool,
+) -> Learned:  # fmt: skip
+    """The same without a replay: the samples of the policy `acting` alone, in one program."""
+    batch = late(layout, c, ranked)(
+        acting, vector, _bootstrapped(layout, vector, rollout), np.array([age], np.float32)
+    )
+    return Learned(batch, [], [age])
+
+
+@functools.lru_cache(maxsize=64)
+def late(layout: Layout, c: Config, ranked: bool) -> Callable[..., Batch]:
+    """The compiled step from mu, pi_k, a rollout of mu's and its age `[1]` to the batch.
+
+    Both policies look by the same instructions, so that equal parameters give equal bits.
+    """
+
+    def assemble(acting: Array, vector: Array, rollout: Rollout, ages: Array) -> Batch:
+        both = jax.lax.map(
+            lambda who: _look(layout, who, rollout.observation, rollout.action),
+            jnp.stack([acting, vector]),
+        )
+        old, look = jax.tree.map(lambda x: x[0], both), jax.tree.map(lambda x: x[1], both)
+        judged = _judge(layout, vector, rollout.observation, rollout.last)
+        recorded = _record(c, judged, rollout) if c.trace == "recorded" else None
+        seen = Seen(old.log_prob, old.policy, recorded, look, judged, rollout)
+        return _assembled(c, ranked, [seen], ages, jnp.ones(1))
+
+    return jax.jit(assemble)
+
+
+def _bootstrapped(layout: Layout, vector: Array, rollout: Rollout) -> Rollout:
+    """The rollout with V(final observation) where a time limit cut an episode off, 0 elsewhere."""
     values = np.zeros(rollout.reward.shape, np.float32)
     if rollout.cut is not None and rollout.final is not None and len(rollout.cut):
-        network = layers(layout, critic, "value")
-        values.flat[rollout.cut] = forward(layout, network, rollout.final[None])[0, :, 0]
-    return values
+        critic = layers(layout, layout.split(np.asarray(vector)[None]), "value")
+        values.flat[rollout.cut] = forward(layout, critic, rollout.final[None])[0, :, 0]
+    return rollout._replace(bootstrap=values, cut=None, final=None)
 
 
 @functools.lru_cache(maxsize=32)
 def recording(c: Config) -> Callable[[Judged, Rollout], Recorded]:
     """The compiled step from a new rollout to its plain GAE."""
-
-    def record(judged: Judged, rollout: Rollout) -> Recorded:
-        value = judged.value.reshape(rollout.reward.shape)
-        advantage = advantages(c, value, judged.last_value, rollout).ravel()
-        return Recorded(judged.value, advantage, judged.value + advantage)
-
-    return jax.jit(record)
+    return jax.jit(functools.partial(_record, c))
 
 
-@functools.lru_cache(maxsize=32)
-def sampling(c: Config) -> Callable[..., dict[str, Any]]:
-    """The compiled step from one rollout to its samples, by the names of `Batch`; and their log c.
+def _record(c: Config, judged: Judged, rollout: Rollout) -> Recorded:
+    value = judged.value.reshape(rollout.reward.shape)
+    advantage = advantages(c, value, judged.last_value, rollout).ravel()
+    return Recorded(judged.value, advantage, judged.value + advantage)
 
-    It takes log mu, mu, what was recorded, how pi_k and its critic see the rollout, and that.
-    """
 
-    def sample(
-        old_log_prob: Array,
-        old: dict[str, Array],
-        recorded: Recorded | None,
-        look: Opinion,
-        judged: Judged,
-        rollout: Rollout,
-    ) -> dict[str, Any]:
-        log_c = look.log_prob - old_log_prob
-        if recorded is not None:
-            value, advantage, target = recorded
-        else:
-            value, trust = judged.value, jnp.minimum(jnp.exp(log_c), 1.0)
-            shape = rollout.reward.shape
-            advantage = advantages(
-                c, value.reshape(shape), judged.last_value, rollout, trust.reshape(shape)
-            ).ravel()
-            target = value + trust * advantage
-        of_actor = c.ratio == "behaviour"
-        return {
-            "observation": rollout.observation.reshape(c.batch, -1),
-            "action": rollout.action.reshape(c.batch, -1),
-            "reward": rollout.reward.ravel(),
-            "old_log_prob": old_log_prob if of_actor else look.log_prob,
-            "old": old if of_actor else look.policy,
-            "old_value": value,
-            "advantage": advantage,
-            "target": target,
-            "log_c": log_c,
-        }
-
-    return jax.jit(sample)
+def samples(c: Config, seen: Seen) -> dict[str, Any]:
+    """The samples of one rollout, by the names of `Batch`; and their log c."""
+    rollout, look = seen.rollout, seen.look
+    log_c = look.log_prob - seen.old_log_prob
+    if seen.recorded is not None:
+        value, advantage, target = seen.recorded
+    else:
+        value, trust = seen.judged.value, jnp.minimum(jnp.exp(log_c), 1.0)
+        shape = rollout.reward.shape
+        advantage = advantages(
+            c, value.reshape(shape), seen.judged.last_value, rollout, trust.reshape(shape)
+        ).ravel()
+        target = value + trust * advantage
+    of_actor = c.ratio == "behaviour"
+    return {
+        "observation": rollout.observation.reshape(c.batch, -1),
+        "action": rollout.action.reshape(c.batch, -1),
+        "reward": rollout.reward.ravel(),
+        "old_log_prob": seen.old_log_prob if of_actor else look.log_prob,
+        "old": seen.old if of_actor else look.policy,
+        "old_value": value,
+        "advantage": advantage,
+        "target": target,
+        "log_c": log_c,
+    }
 
 
 @functools.lru_cache(maxsize=64)
-def assembly(c: Config, ranked: bool) -> Callable[[list[dict[str, Any]], Array, Array], Batch]:
-    """The compiled step from the samples of each rollout, their ages and weights to the batch.
+def assembly(c: Config, ranked: bool) -> Callable[[list[Seen], Array, Array], Batch]:
+    """The compiled step from rollouts, their ages and weights to the batch.
 
     The batch has as many rows as there will be with all rollouts; `there` says which are real.
     """
+    return jax.jit(functools.partial(_assembled, c, ranked))
 
-    def assemble(rows: list[dict[str, Any]], ages: Array, weights: Array) -> Batch:
-        whole = jax.tree.map(lambda *x: jnp.concatenate(x), *rows)
-        slot = jnp.repeat(jnp.arange(len(rows)), c.batch)
-        log_c, weight = whole.pop("log_c"), weights[slot]
-        if c.normalise_advantages == "rollout":
-            whole["advantage"] = normalised(c, whole["advantage"])
-        correction = jnp.minimum(jnp.exp(log_c), c.correction_cap)
-        aged = Aged(
-            slot=slot,
-            age=ages[slot],
-            there=jnp.ones_like(log_c, bool),
-            log_c=log_c,
-            deviation=jnp.broadcast_to(jnp.abs(ratio(log_c) - 1).mean(), log_c.shape),
-            second_moment=second_moment(log_c) if ranked else None,
-            weight=weight * correction if c.ratio == "decoupled" else weight,
-            value_weight=weight,
-        )
-        missing = c.learned - log_c.shape[0]
-        batch: Batch = jax.tree.map(
-            lambda x: jnp.pad(x, ((0, missing), *((0, 0),) * (x.ndim - 1))),
-            Batch(**whole, aged=aged),
-        )
-        return batch
 
-    return jax.jit(assemble)
+def _assembled(c: Config, ranked: bool, seen: list[Seen], ages: Array, weights: Array) -> Batch:
+    rows = [samples(c, each) for each in seen]
+    whole = jax.tree.map(lambda *x: jnp.concatenate(x), *rows)
+    slot = jnp.repeat(jnp.arange(len(rows)), c.batch)
+    log_c, weight = whole.pop("log_c"), weights[slot]
+    if c.normalise_advantages == "rollout":
+        whole["advantage"] = normalised(c, whole["advantage"])
+    correction = jnp.minimum(jnp.exp(log_c), c.correction_cap)
+    aged = Aged(
+        slot=slot,
+        age=ages[slot],
+        there=jnp.ones_like(log_c, bool),
+        log_c=log_c,
+        deviation=jnp.broadcast_to(jnp.abs(ratio(log_c) - 1).mean(), log_c.shape),
+        second_moment=second_moment(log_c) if ranked else None,
+        weight=weight * correction if c.ratio == "decoupled" else weight,
+        value_weight=weight,
+    )
+    missing = c.learned - log_c.shape[0]
+    batch: Batch = jax.tree.map(
+        lambda x: jnp.pad(x, ((0, missing), *((0, 0),) * (x.ndim - 1))),
+        Batch(**whole, aged=aged),
+    )
+    return batch
 
 
 def second_moment(log_c: Array) -> Array:
@@ -298,8 +335,14 @@ def to_arrays(slots: Sequence[Slot]) -> dict[str, NDArray[Any]]:
         parts |= {f"old.{name}": array for name, array in slot.old.items()}
         if slot.recorded is not None:
             parts |= {f"recorded.{k}": v for k, v in slot.recorded._asdict().items()}
-        arrays |= {f"replay.{i}.{name}": np.asarray(array) for name, array in parts.items()}
+        arrays |= {f"replay.{i}.{name}": _on_disk(array) for name, array in parts.items()}
     return arrays
+
+
+def _on_disk(array: Array) -> NDArray[Any]:
+    """Choices are shorter numbers in programs than where they are made and kept."""
+    kept = np.asarray(array)
+    return kept.astype(np.int64) if kept.dtype == np.int32 and kept.ndim > 1 else kept
 
 
 def from_arrays(layout: Layout, c: Config, iteration: int, state: State) -> list[Slot]:
@@ -329,7 +372,7 @@ def _slot(layout: Layout, c: Config, place: int, version: int, state: State) -> 
             f"the checkpoint's '{prefix}version' is {found['version']}, and {version} was kept"
         )
     fields = {name: found[name] for name in ("observation", "last", "action", "reward", "ended")}
-    rollout = Rollout(**fields, bootstrap=None, cut=found["cut"], final=found["final"])
+    rollout = to_device(Rollout(**fields, bootstrap=None, cut=found["cut"], final=found["final"]))
     old = {name.removeprefix("old."): found[name] for name in sizes if name.startswith("old.")}
     recorded = None
     if c.trace == "recorded":

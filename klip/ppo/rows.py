@@ -22,7 +22,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from klip.ppo.diagnostics import MASSES, NOT_RUN, SHARES, beta_quantiles, explained_variance
+from klip.ppo.diagnostics import (
+    BY_SLOT,
+    MASSES,
+    NOT_RUN,
+    SHARES,
+    beta_quantiles,
+    explained_variance,
+)
 from klip.ppo.member import PPOMember
 from klip.ppo.replay import Learned
 from klip.ppo.update import Outcome
@@ -70,7 +77,8 @@ def row_of(run: PPOMember, data: Learned, outcome: Outcome, lr: float) -> Metric
         np.asarray(data.batch.target)[there], np.asarray(data.batch.old_value)[there]
     )
     if outcome.by_slot is not None:
-        row |= by_age(jax.device_get(outcome.by_slot), data.ages, mark, c.lag + c.replay)
+        sums = dict(zip(BY_SLOT, np.asarray(outcome.by_slot), strict=True))
+        row |= by_age(sums, data.ages, mark, c.lag + c.replay)
     return row | {f"controller.{k}": float(v) for k, v in run.controller.items()}
 
 
@@ -94,10 +102,11 @@ def by_age(
 
     """
     rows: dict[str, list[float | None]] = {}
-    whole = {name: max(float(np.sum(sums[name])), 1e-30) for name in ("count", "pull")}
+    plain = {name: values.tolist() for name, values in sums.items()}  # NumPy is slow on so few
+    whole = {name: max(sum(plain[name]), 1e-30) for name in ("count", "pull")}
     for age in sorted(set(ages)):
         slots = [slot for slot, each in enumerate(ages) if each == age]
-        own = {name: float(values[slots].sum()) for name, values in sums.items()}
+        own = {name: sum(values[slot] for slot in slots) for name, values in plain.items()}
         if not own["count"]:
             continue
         for name, value in _of_one_age(own, whole, mark).items():

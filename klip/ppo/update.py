@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from klip.ppo.advantages import Aged, Batch, normalised
+from klip.ppo.checking import UNIFORM
 from klip.ppo.config import Config
 from klip.ppo.diagnostics import (
     CHANGED,
@@ -61,7 +62,7 @@ class Outcome(NamedTuple):
     beta: Array  # [epochs * N] the coefficient of every sample of every epoch
     sets: Array  # [epochs * N] in 0, kill 1, pass 2; -1 for an epoch that was not run
     trouble: Array  # what was not finite first, a place in TROUBLES; if not 0, nothing was applied
-    by_slot: dict[str, Array] | None = None  # [replay] sums over the samples of each rollout
+    by_slot: Array | None = None  # [BY_SLOT, replay] sums over the samples of each rollout
 
 
 def barrier(x: Any) -> Any:
@@ -156,13 +157,27 @@ def _centred(c: Config, batch: Batch) -> Array:
     return advantage
 
 
+def _weighed(c: Config, aged: Aged, pulls: Arrays) -> Arrays:
+    """The pulls on what the policy and the critic say, with their weights, where those are not 1.
+
+    A weight of 1 would cost time in every gradient step, and change no bit.
+    """
+    if c.weighted:
+        pulls = pulls | {k: x * aged.weight for k, x in pulls.items() if k != "value"}
+    if c.age_weights != UNIFORM:
+        pulls = pulls | {"value": pulls["value"] * aged.value_weight}
+    return pulls
+
+
 def _old(c: Config, aged: Aged | None, log_ratio: Array, m: Array) -> Old | None:
     """What is watched of samples that may be old."""
     if aged is None:
         return None
     w = ratio(_to_actor(c, aged, log_ratio))
-    drift = aged.value_weight * jnp.abs(w - ratio(aged.log_c))
-    return Old(aged.slot, w, jnp.abs(aged.weight * m), drift)
+    drift = jnp.abs(w - ratio(aged.log_c))
+    if c.age_weights != UNIFORM:
+        drift = aged.value_weight * drift
+    return Old(aged.slot, w, jnp.abs(aged.weight * m if c.weighted else m), drift)
 
 
 def _after(
@@ -276,8 +291,7 @@ def epochs(
             weight: Array = shape.kl_weight(log_ratio, advantage, context)
             pulls["kl"] = jnp.broadcast_to(weight, (count,)) / count
         if batch.aged is not None:
-            weights = batch.aged.weight, batch.aged.value_weight
-            pulls = {k: x * weights[k == "value"] for k, x in pulls.items()}
+            pulls = _weighed(c, batch.aged, pulls)
         if c.entropy_weight:
             pulls["entropy"] = jnp.full(count, -c.entropy_weight / count)
         (gradient,) = backward(pulls)
@@ -293,8 +307,7 @@ def epochs(
         trouble = jnp.where(state.trouble, state.trouble, first)
         watched: tuple[Array, Array, Array] = barrier((log_ratio, advantage, m))
         bottom, top = (jnp.broadcast_to(x, count) for x in edges_of(shape, context, log_ratio))
-        old = _old(c, batch.aged, watched[0], watched[2])
-        trained = Trained(*watched, every["kl"], every["entropy"], bottom, top, old)
+        trained = Trained(*watched, every["kl"], every["entropy"], bottom, top)
         after = _held(c, shape, state, State(arrays, moments, trouble), trained, advised)
         return after, trained, Losses(loss, *norms)
 
@@ -316,6 +329,8 @@ def epochs(
             state, (few, loss) = body(state, order[whole * c.minibatch :])
             trained = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), trained, few)
             losses = jax.tree.map(jnp.append, losses, loss)
+        aged = jax.tree.map(lambda x: x[order], batch.aged)
+        trained = trained._replace(old=_old(c, aged, trained.log_ratio, trained.m))
         return state, observe(trained, losses, slots)
 
     def update(
@@ -368,7 +383,7 @@ def epochs(
             controller = {k: jnp.asarray(v, jnp.float32)
                           for k, v in value.update(controller, feedback).items()}  # fmt: skip
         kept = jax.tree.map(lambda new, old: jnp.where(trouble, old, new), moved, learner)
-        by_slot = None if slots is None else {k: x.sum(axis=0) for k, x in done.by_slot.items()}
+        by_slot = None if slots is None else done.by_slot.sum(axis=0)
         beta, sets = done.beta.ravel(), done.sets.ravel()
         return Outcome(kept, controller, row, beta, sets, trouble, by_slot)
 

@@ -35,7 +35,7 @@ def test_killed_and_gone_on_with(task, fields, kinds, tmp_path, monkeypatch):
     left = list(kinds)
     strike = kills.strike
 
-    def strike_once(*arguments):  # a run that ended before it was struck is struck in the next round
+    def strike_once(*arguments):  # a run that ended before it is struck is struck next time
         struck = strike(*arguments)
         if struck:
             left.pop(0)

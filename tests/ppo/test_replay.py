@@ -1,5 +1,6 @@
 """Samples that may be old: what is kept, how it is seen later, and what is learned from it."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from klip.ppo.replay import (
     Judged,
     Opinion,
     Recorded,
+    Seen,
     from_arrays,
     kept,
     learned,
+    learned_late,
     orders,
-    sampling,
+    samples,
     second_moment,
     to_arrays,
     to_keep,
@@ -101,7 +104,7 @@ def test_the_trace_by_hand():
     zero = jnp.zeros(6)
     look = Opinion(jnp.log(correction), {"logits": jnp.zeros((6, 2))})
     judged = Judged(jnp.asarray(value), jnp.asarray([10.0]))
-    rows = sampling(c)(zero, {"logits": jnp.zeros((6, 2))}, None, look, judged, r)
+    rows = samples(c, Seen(zero, {"logits": jnp.zeros((6, 2))}, None, look, judged, r))
     np.testing.assert_allclose(rows["advantage"], expected, rtol=1e-6)
     np.testing.assert_allclose(
         rows["target"], value + np.minimum(correction, 1) * expected, rtol=1e-6
@@ -134,6 +137,21 @@ def test_the_two_ratios_multiply(ratio):
     weight = np.minimum(np.exp(logs[1] - logs[0]), 1.1) if ratio == "decoupled" else np.ones(T * E)
     np.testing.assert_allclose(batch.aged.weight, weight, rtol=1e-5)
     assert np.all(np.asarray(batch.aged.value_weight) == 1)
+
+
+@pytest.mark.parametrize("trace", ["corrected", "recorded"])
+def test_without_a_replay_one_program_gives_the_same_samples(trace):
+    """And c is 1 to the last bit where the policy that acted is the one that learns."""
+    c = of(lag=1, trace=trace)
+    acted, now, r = parameters(1, 0.3), parameters(2, 0.3), collected(3)
+    several = learned(LAYOUT, c, now, 1, [kept(LAYOUT, acted, 0, r)], True)
+    one = learned_late(LAYOUT, c, acted, now, 1, r, True)
+    assert one.ages == several.ages
+    for a, b in zip(jax.tree.leaves(one.batch), jax.tree.leaves(several.batch), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    same = learned_late(LAYOUT, c, now, now, 0, r, True).batch
+    assert not np.any(np.asarray(same.aged.log_c))
+    assert np.any(np.asarray(one.batch.aged.log_c))
 
 
 def test_old_rollouts_are_seen_by_the_critic_of_now():
