@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from klip.draw.lines import STEPS, line, of_seeds, shown_at_first
-from klip.draw.palette import PLAIN, Look, looks, mixed
+from klip.draw.palette import PLAIN, Look, family, looks, mixed
 from klip.draw.panel import Axis, Line, Mark, Panel, Picture, Whisker
 from klip.studies.ages import by_age, old_variants
 from klip.studies.findings import Findings
 from klip.studies.learning import SeedBand, thinned
+from klip.studies.methods import FRESH, Method, methods
 from klip.studies.study import Variant
 from klip.studies.tables import FinalReturns
 
@@ -89,58 +90,70 @@ SPREAD: Final = 0.5
 
 def staleness(findings: Findings) -> Picture | None:
     """Final return against lag and against replay, with 95 % intervals: a line for each method."""
-    look = looks(findings.study.labels)
-    panels = [
-        panel
+    every = [
+        (knob, findings.of(task), found)
         for task in findings.study.tasks
         for knob in KNOBS
-        if (panel := _against(knob, task, findings.of(task), look)) is not None
+        if (found := methods(findings.study.of(task), knob))
     ]
-    return Picture("staleness", tuple(panels), 2, (4.6, 3.2)) if panels else None
+    names = [method.name for _, _, found in every for method in found]
+    look = _looks(findings.study.labels, names)
+    panels = tuple(_against(knob, rows, found, look) for knob, rows, found in every)
+    return Picture("staleness", panels, 2, (4.6, 3.2)) if panels else None
+
+
+def _looks(labels: Iterable[str], names: Sequence[str]) -> Mapping[str, Look]:
+    """A look for each method: its family has the hue that it has in other pictures."""
+    families: dict[str, list[str]] = {family(label): [] for label in labels}
+    for name in names:
+        families.setdefault(family(name), []).append(name)
+    return looks(name for own, members in families.items() for name in members or [own])
 
 
 def _against(
-    knob: str, task: str, rows: Sequence[FinalReturns], look: Mapping[str, Look]
-) -> Panel | None:
-    """The panel of one setting; None where no method has two values of it."""
-    methods: dict[str, dict[int, FinalReturns]] = {}
-    for row in rows:
-        value, other = (int(row.variant.settings.get(k, 0)) for k in (knob, _other(knob)))
-        if other == _least(_other(knob)):
-            name = row.variant.label.replace(f", {knob} {value}", "")
-            methods.setdefault(name, {})[value] = row
-    methods = {name: dict(sorted(of.items())) for name, of in methods.items() if len(of) > 1}
-    values = sorted({value for of in methods.values() for value in of})
-    if not methods:
-        return None
+    knob: str, rows: Sequence[FinalReturns], found: Sequence[Method], look: Mapping[str, Look]
+) -> Panel:
+    """The panel of one setting."""
+    mean, task = {row.variant: row.mean for row in rows}, rows[0].variant.task
+    points = [_points(method, knob) for method in found]
+    values = sorted({value for of in points for value in of})
     marks: list[Mark] = []
-    for place, (name, of) in enumerate(methods.items()):
-        shift = SPREAD * ((place + 0.5) / len(methods) - 0.5)
-        own = look.get(name, look[next(iter(of.values())).variant.label])
-        known = [(values.index(v) + shift, row.mean) for v, row in of.items() if row.mean]
+    for place, (method, of) in enumerate(zip(found, points, strict=True)):
+        shift = SPREAD * ((place + 0.5) / len(found) - 0.5)
+        own = look[method.name]
+        known = [(values.index(v) + shift, e) for v, each in of.items() if (e := mean[each])]
         x, y = np.array([at for at, _ in known]), np.array([e.estimate for _, e in known])
-        marks.append(Line(name, own, x, y))
+        marks.append(Line(method.name, own, x, y))
         for at, e in known:
             about = of_seeds(e.n)
-            marks.append(Whisker(name, at, e.estimate, e.low, e.high, own, about, upright=True))
+            marks.append(
+                Whisker(method.name, at, e.estimate, e.low, e.high, own, about, upright=True)
+            )
     ticks = tuple((float(i), str(value)) for i, value in enumerate(values))
-    note = _diverged(knob, methods)
+    note = " ".join(filter(None, _notes(knob, found)))
     return Panel(task, Axis(KNOBS[knob], ticks), Axis("final return"), tuple(marks), knob, note)
 
 
-def _other(knob: str) -> str:
-    return "replay" if knob == "lag" else "lag"
+def _points(method: Method, knob: str) -> dict[int, Variant]:
+    """What a method's line goes through, by the value of the setting."""
+    begins = {} if method.begins is None else {FRESH[knob]: method.begins}
+    return {**begins, **method.at}
 
 
-def _least(knob: str) -> int:
-    return 0 if knob == "lag" else 1
-
-
-def _diverged(knob: str, methods: Mapping[str, Mapping[int, FinalReturns]]) -> str:
+def _notes(knob: str, found: Sequence[Method]) -> Iterator[str]:
+    """What a line does not say: where it begins, which numbers it has, and what diverged."""
+    same: dict[str, list[str]] = {}
+    for method in found:
+        if method.begins is not None:
+            same.setdefault(method.begins.label, []).append(method.name)
+    for label, names in same.items():
+        yield f"With fresh samples, these begin as {label}: {'; '.join(names)}."
+    for method in found:
+        yield method.unsaid(knob)
     lost = [
-        f"{name} at {knob} {value}: {count} of {len(row.variant.runs)}"
-        for name, of in methods.items()
-        for value, row in of.items()
-        if (count := row.variant.count("diverged"))
+        f"{method.name} at {knob} {value}: {count} of {len(variant.runs)}"
+        for method in found
+        for value, variant in method.at.items()
+        if (count := variant.count("diverged"))
     ]
-    return f"Diverged, and not in the means: {'; '.join(lost)}." if lost else ""
+    yield f"Diverged, and not in the means: {'; '.join(lost)}." if lost else ""

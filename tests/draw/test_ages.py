@@ -6,6 +6,7 @@ from klip.draw.ages import ages, staleness
 from klip.draw.as_matplotlib import drawn
 from klip.draw.as_plotly import charts
 from klip.draw.panel import Line, Whisker
+from klip.engine import read_plan
 from klip.studies.findings import find
 from klip.studies.reading import columns, read_study
 from tests.studies.folders import config, make_run, small
@@ -56,6 +57,18 @@ def test_returns_against_the_lag(findings):
     assert sum(isinstance(mark, Whisker) for mark in lag.marks) == 6
     assert lag.note == "Diverged, and not in the means: clip at lag 4: 1 of 3."
     assert labels(replay) == ["clip"]
+
+
+@pytest.mark.parametrize(("knob", "lines"), [("lag", 9), ("replay", 6)])
+def test_every_method_of_the_shipped_plans_has_a_line_over_all_values(knob, lines, tmp_path):
+    """Those that need an age, or correct for it, begin where the clip does."""
+    for c in read_plan(f"stale-{knob}").only(["Hopper-v4"], seeds=1).configs:
+        make_run(tmp_path, c.stored, 4)
+    (panel,) = staleness(find(read_study(tmp_path))).panels
+    drawn = [mark for mark in panel.marks if isinstance(mark, Line)]
+    assert len(drawn) == lines == len({mark.look for mark in drawn})
+    assert {len(mark.x) for mark in drawn} == {len(panel.x.ticks)}
+    assert "begin as clip: clip, ratio decoupled; age-conditioned" in panel.note
 
 
 def test_both_renderers_draw_them(findings):

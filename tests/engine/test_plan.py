@@ -41,7 +41,7 @@ def test_the_plans_of_old_samples():
     """Lags from 0 to 16 with nine methods, replays from 1 to 8 with six; equal steps for all."""
     lag, replay = (read_plan(f"stale-{name}").configs for name in ("lag", "replay"))
     assert len(lag) == (7 + 5 * 9) * 2 * 5
-    assert len(replay) == (2 + 3 * 6) * 2 * 5
+    assert len(replay) == (3 + 3 * 6) * 2 * 5
     assert {c.lag for c in lag} == {0, 1, 2, 4, 8, 16}
     assert {c.replay for c in replay} == {1, 2, 4, 8}
     for c in (*lag, *replay):
