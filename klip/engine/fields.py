@@ -19,6 +19,8 @@ LATE = {"late": True}
 """The metadata of a field that configs on disk may lack: they are from before it was there."""
 LARGEST = 2**63 - 1
 """The largest whole number that a run's files can hold."""
+MOST_RUNS = 100_000
+"""As many runs as are planned at once; more would fill the memory before they are counted."""
 
 
 def types_of(cls: type) -> dict[str, Any]:
@@ -49,6 +51,18 @@ def whole_number(name: str, value: Any) -> int:
     """
     number: int = _value(int, name, value)
     return number
+
+
+def check_runs(count: int, where: str = "") -> None:
+    """Raise if so many runs cannot be planned at once, with the place of their number before it.
+
+    >>> check_runs(5)
+    """
+    if count > MOST_RUNS:
+        raise KlipError(
+            f"{where}{count:,} runs at once are more than {MOST_RUNS:,}: give fewer seeds or "
+            "settings, and the others after them"
+        )
 
 
 def typed(cls: type, given: Any, without: Collection[str] = ()) -> dict[str, Any]:

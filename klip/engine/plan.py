@@ -29,7 +29,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
-from klip.engine.fields import whole_number
+from klip.engine.fields import check_runs, whole_number
 from klip.engine.job import USUAL, Entry, Job, kind_of, unseeded
 from klip.errors import KlipError
 from klip.shapes import parse
@@ -227,13 +227,15 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def seeds_in(where: str, value: Any) -> list[int]:
     """The seeds that a plan gives as their count or in a list."""
+    seeds: Sequence[int]
     try:
         if isinstance(value, list):
             seeds = [whole_number("seeds", seed) for seed in value]
         else:
-            seeds = list(range(whole_number("seeds", value)))
+            seeds = range(whole_number("seeds", value))
     except KlipError:
         seeds = []
+    check_runs(len(seeds), f"{where}: ")
     if not seeds or min(seeds) < 0:
         raise KlipError(
             f"{where}: seeds must be a count or a list of seeds, from 0 to 2^63 - 1, not {value!r}"

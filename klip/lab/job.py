@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klip.engine.alone import Alone
-from klip.engine.fields import typed, whole, whole_number
+from klip.engine.fields import check_runs, typed, whole, whole_number
 from klip.engine.job import Entry, Fields, Kind
 from klip.engine.plan import check_keys
 from klip.errors import KlipError
@@ -53,11 +53,13 @@ def planned(entries: Sequence[Entry]) -> list[TokenConfig]:
             f"two arms are called {', '.join(sorted(twice))}: give each a name of its own"
         )
     seeds = dict.fromkeys(seed for entry in entries for seed in entry.seeds)
+    check_runs(sum(len(entry.seeds) for entry, _ in arms))
+    having = {entry.where: {*entry.seeds} for entry in entries}
     configs = [
         TokenConfig(**{**arm, "seed": seed, "warmup": Warmup(**arm["warmup"], seed=seed)})
         for seed in seeds
         for entry, arm in arms
-        if seed in entry.seeds
+        if seed in having[entry.where]
     ]
     for c in {c.arm: c for c in configs}.values():
         try:

@@ -18,7 +18,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klip.engine.fields import typed, whole, with_seed
+from klip.engine.fields import check_runs, typed, whole, with_seed
 from klip.engine.job import Entry, Fields, Kind, OldSamples
 from klip.engine.plan import names_in
 from klip.errors import KlipError
@@ -73,6 +73,7 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
                 given["task_args"] = spelled(given["task_args"])
             fields = typed(Config, given, OWN)
             knobs = combinations(entry.table.get("grid", {}))
+            check_runs(len(tasks) * len(shapes) * len(knobs) * len(entry.seeds))
             settings = [turned(shape, fields, each) for shape in shapes for each in knobs]
             first = [
                 config(task, preset=preset, shape=s.shape, seed=entry.seeds[0], **s.fields)

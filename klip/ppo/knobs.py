@@ -8,10 +8,11 @@ the config has the same name
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from klip.engine.fields import types_of
+from klip.engine.fields import check_runs, types_of
 from klip.errors import KlipError
 from klip.ppo.config import OWN, Config
 from klip.shapes import numbers, parse
@@ -80,4 +81,5 @@ def combinations(grid: Any) -> list[dict[str, Any]]:
     for name, values in grid.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise KlipError(f"grid has {name}={values!r}: give a list of one value or more")
+    check_runs(math.prod(len(values) for values in grid.values()))
     return [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]

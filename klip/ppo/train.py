@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
-from klip.engine.fields import whole_number
+from klip.engine.fields import check_runs, whole_number
 from klip.engine.finish import Listener, Result, ended, finish, here, survey
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
@@ -31,6 +31,7 @@ def plan(
     shapes = [shape] if isinstance(shape, (str, Region)) else list(shape)
     spellings = [each if isinstance(each, str) else spelled(each) for each in shapes]
     chosen = [*seeds] if isinstance(seeds, Iterable) else range(whole_number("seeds", seeds))
+    check_runs(len(shapes) * len(chosen))
     name = task if isinstance(task, str) else _name(task)
     if not shapes or not chosen:
         raise KlipError("nothing to train: give at least one shape and one seed")

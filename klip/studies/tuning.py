@@ -22,7 +22,7 @@ import numpy as np
 
 from klip.disk import operations
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
-from klip.engine.fields import whole_number
+from klip.engine.fields import check_runs, whole_number
 from klip.engine.finish import ENDED, Listener, Result, Runner, Survey, Unfinished, finish, survey
 from klip.engine.run import Site, site
 from klip.errors import KlipError
@@ -229,6 +229,7 @@ def ask(
     for name, value in counts.items():
         if value < 1:
             raise KlipError(f"{name}={value} must be at least 1")
+    check_runs(counts["trials"] * counts["seeds"])
     if whole_number("seed", seed) < 0:
         raise KlipError(f"seed={seed} must be at least 0")
     if metric not in get_args(Metric):

@@ -119,6 +119,8 @@ def test_a_file_of_ones_own(tmp_path):
         (FILE.replace('["is"]', '"is"'), "shapes must be a list of names, not 'is'"),
         (FILE.replace("seeds = 1", "seeds = 0"), "number 2: seeds must be a count"),
         (FILE.replace("seeds = 1", "seeds = [1.5]"), "seeds must be a count or a list"),
+        (FILE.replace("seeds = 1", f"seeds = {2**31}"), "number 2: 2,147,483,648 runs at once"),
+        (FILE.replace("seeds = [3, 7]", "seeds = 40_000"), "number 1: 120,000 runs at once"),
         (FILE.replace("steps = 2048", "stops = 2048"), "no config field is called 'stops'"),
         (FILE.replace("steps = 2048", "seed = 2048"), "no config field is called 'seed'"),
         (FILE.replace("steps = 2048", 'steps = "many"'), "steps='many' must be a whole number"),
