@@ -46,6 +46,7 @@ from klip.shapes import DCPO as DCPO
 from klip.shapes import DPPOKL as DPPOKL
 from klip.shapes import DPPOTV as DPPOTV
 from klip.shapes import ESPO as ESPO
+from klip.shapes import GIPO as GIPO
 from klip.shapes import GPPO as GPPO
 from klip.shapes import IMPACT as IMPACT
 from klip.shapes import KL as KL

@@ -120,4 +120,4 @@ from klip.shapes.value import (
     structure,
     with_numbers,
 )
-from klip.shapes.weights import ASPO, CISPO, GPPO, TIS, TOPR
+from klip.shapes.weights import ASPO, CISPO, GIPO, GPPO, TIS, TOPR

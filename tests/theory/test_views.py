@@ -47,6 +47,7 @@ DETACHED = {
     "dppo-tv",
     "trgppo",
     "kpop",
+    "gipo",
     "p3o-ess",
 }
 INTEGRABLE = [
