@@ -24,7 +24,10 @@ from tests.tokens.batches import draw
 
 REQUIRED = {ConstantLength: (8,), Denominator: (4,)}
 KINDS = {
-    Level: ["token", "sequence-mean", "sequence-sum", "geometric-mean"],
+    Level: [
+        *("token", "sequence-mean", "sequence-sum", "geometric-mean"),
+        *("prefix-sum", "prefix-mean"),
+    ],
     Reducer: ["token-mean", "mean-of-means", "mean-of-sums", "constant-length", "denominator"],
 }
 
