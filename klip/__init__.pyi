@@ -41,10 +41,12 @@ from klip.shapes import A3PO as A3PO
 from klip.shapes import ANO as ANO
 from klip.shapes import ASPO as ASPO
 from klip.shapes import CISPO as CISPO
+from klip.shapes import CTPO as CTPO
 from klip.shapes import DCPO as DCPO
 from klip.shapes import DPPOKL as DPPOKL
 from klip.shapes import DPPOTV as DPPOTV
 from klip.shapes import ESPO as ESPO
+from klip.shapes import GIPO as GIPO
 from klip.shapes import GPPO as GPPO
 from klip.shapes import IMPACT as IMPACT
 from klip.shapes import KL as KL
@@ -100,6 +102,8 @@ from klip.shapes import KLk2 as KLk2
 from klip.shapes import KLk3 as KLk3
 from klip.shapes import KLReverse as KLReverse
 from klip.shapes import KLReverseK3 as KLReverseK3
+from klip.shapes import KPop as KPop
+from klip.shapes import KPopMask as KPopMask
 from klip.shapes import MaxAge as MaxAge
 from klip.shapes import Penalty as Penalty
 from klip.shapes import PerAge as PerAge

@@ -71,6 +71,7 @@ from klip.shapes.penalties import (
     SPMAk1,
     TotalVariation,
 )
+from klip.shapes.probability import DCPO, DPPOKL, DPPOTV, TRGPPO, KPop, KPopMask
 from klip.shapes.region import Feedback, Region
 from klip.shapes.sample import Sample
 from klip.shapes.shape import REFERENCE_BAND, Band, Edges, Penalty, Shape
@@ -90,10 +91,7 @@ from klip.shapes.soft import (
 )
 from klip.shapes.stale import A3PO, IMPACT, M2PO, P3OESS, VACO, GePPO, Weigh
 from klip.shapes.stateful import (
-    DCPO,
-    DPPOKL,
-    DPPOTV,
-    TRGPPO,
+    CTPO,
     TRPPO,
     TRPPORB,
     AgeConditioned,
@@ -122,4 +120,4 @@ from klip.shapes.value import (
     structure,
     with_numbers,
 )
-from klip.shapes.weights import ASPO, CISPO, GPPO, TIS, TOPR
+from klip.shapes.weights import ASPO, CISPO, GIPO, GPPO, TIS, TOPR

@@ -40,6 +40,9 @@ class NameUnknown(KlipError):
 SHAPES = ("klip.shapes",)
 """The packages whose values `parse` knows by name alone."""
 
+OF_TOKENS = ("cppo", "opsm", "reference-kl", "sequence-mis", "sequence-tis", "sequence-trust")
+"""Names that `klip.tokens` adds, so that a reader without it can say where they belong."""
+
 
 @overload
 def catalogue() -> dict[str, type[Shape]]: ...
@@ -254,6 +257,11 @@ class _Reader:
 
     def unknown(self, name: str) -> str:
         asked = name.rstrip("_").replace("_", "-")
+        if asked in OF_TOKENS:
+            return (
+                f"'{asked}' is for tokens in sequences: klip.token_loss and the adapters of language "
+                "models take it; there are none here"
+            )
         names = {key.rstrip("_").replace("_", "-").lower(): cls for key, cls in self.names.items()}
         near = [
             names[key].__name__ if names[key].source else key

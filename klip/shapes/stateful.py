@@ -1,31 +1,19 @@
-"""Regions that look at more than the ratio: the state's KL, the old probability, position, age."""
+"""Regions that look at more than the ratio: the state's KL, position, age."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klip.shapes.backend import (
-    Array,
-    cast,
-    exp,
-    log,
-    maximum,
-    minimum,
-    sqrt,
-    stop_gradient,
-    where,
-)
+from klip.shapes.backend import Array, cast, exp, maximum, stop_gradient, where
 from klip.shapes.context import NO_CONTEXT, Context
 from klip.shapes.hard import PerSample, smaller_pull
 from klip.shapes.sample import Sample
-from klip.shapes.shape import Band, Edges, Shape
+from klip.shapes.shape import Shape
 from klip.shapes.soft import Ramp
 from klip.shapes.thresholds import ByAge, ByPosition
 from klip.shapes.value import Parameter, parameter
 
 TRULY = "Truly PPO, Wang et al. 2020, arXiv:1903.07940"
-DPPO = "DPPO, arXiv:2602.04879"
-TINY = 1e-30  # keeps logarithms and quotients of vanishing probabilities finite
 
 
 @dataclass(frozen=True)
@@ -123,136 +111,6 @@ class TrulyPPO(_StateRegion):
         return where(self.triggered(s), self.alpha + 0.0 * s.log_w, 0.0)
 
 
-class _Masked(Shape, abstract=True):
-    """m = wA, 0 for some samples, chosen by the old probability of their action."""
-
-    family = "old probability"
-    requires = ("old_log_prob",)
-
-    delta: Parameter
-
-    def dropped(self, s: Sample) -> Array:
-        """Which samples have no gradient."""
-        raise NotImplementedError
-
-    def multiplier(self, s: Sample) -> Array:
-        return where(self.dropped(s), 0.0, s.w * s.advantage)
-
-    def objective(self, s: Sample) -> Array:
-        pull = s.w * s.advantage
-        return where(self.dropped(s), stop_gradient(pull), pull)
-
-
-class _BernoulliRegion(_Masked, abstract=True):
-    """A shape that drops samples which A pushes beyond a Bernoulli KL of `delta`."""
-
-    def dropped(self, s: Sample) -> Array:
-        return (s.log_w * s.advantage > 0) & (bernoulli_kl(s) > self.delta)
-
-
-def bernoulli_kl(s: Sample) -> Array:
-    """KL of "this action or another", old from new: (1-p) log((1-p)/(1-pw)) - p log w."""
-    p = minimum(exp(s.old_log_prob), 1.0)
-    others = log(maximum(1 - p, TINY)) - log(maximum(1 - p * s.w, TINY))
-    return (1 - p) * others - p * s.log_w
-
-
-@dataclass(frozen=True)
-class TRGPPO(_BernoulliRegion):
-    """m = wA 1[not kill]: PPO-Clip between the two roots of Bernoulli-KL(p || pw) = delta.
-
-    It is for discrete actions: p is the old probability of the action, and rare actions have wide
-    bands. At p = 1/2 and delta = 0.03 the band is [0.759, 1.241].
-
-    >>> half = Context(old_log_prob=-0.6931)
-    >>> [round(float(TRGPPO().multiplier(x, 1.0, half)), 3) for x in (0.21, 0.22)]
-    [1.234, 0.0]
-    """
-
-    knob = ("delta",)
-    number = "16"
-    reference = "Wang et al. 2019, arXiv:1901.10314"
-
-    delta: Parameter = parameter(0.03, above=0)
-
-
-@dataclass(frozen=True)
-class DPPOKL(_BernoulliRegion):
-    """m = wA unless Bernoulli-KL(p || pw) > delta on the side that A pushes to: then 0.
-
-    >>> half = Context(old_log_prob=-0.6931)
-    >>> [round(float(DPPOKL().multiplier(x, 1.0, half)), 3) for x in (0.26, 0.27)]
-    [1.297, 0.0]
-    """
-
-    knob = ("delta",)
-    name = "dppo-kl"
-    number = "31"
-    reference = DPPO
-
-    delta: Parameter = parameter(0.05, above=0)
-
-
-@dataclass(frozen=True)
-class DPPOTV(_Masked):
-    """m = wA unless the probability moved by more than delta where A pushes it: then 0.
-
-    >>> rare = Context(old_log_prob=-3.0)
-    >>> round(float(DPPOTV().multiplier(1.0, 1.0, rare)), 3)
-    2.718
-    """
-
-    knob = ("delta",)
-    name = "dppo-tv"
-    number = "31"
-    reference = DPPO
-
-    delta: Parameter = parameter(0.2, above=0)
-
-    def dropped(self, s: Sample) -> Array:
-        moved = exp(s.old_log_prob) * (s.w - 1)
-        above = (s.advantage > 0) & (moved > self.delta)
-        return above | ((s.advantage < 0) & (moved < -self.delta))
-
-
-@dataclass(frozen=True)
-class DCPO(Band):
-    """PPO-Clip within [1/2 + sqrt(max(1 - 4 low/q, 0))/2, 1/2 + sqrt(1 + 4 high/q)/2], q the old
-    probability; for A < 0 also m = 0 beyond `cap`.
-
-    >>> rare = Context(old_log_prob=-3.0)
-    >>> [round(float(DCPO().multiplier(x, 1.0, rare)), 3) for x in (0.9, 1.0)]
-    [2.46, 0.0]
-    """
-
-    number = "32"
-    family = "old probability"
-    reference = "arXiv:2509.02333"
-    requires = ("old_log_prob",)
-    default_band = (0.16, 0.2)
-
-    cap: Parameter = parameter(10.0, above=1)
-
-    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
-        return self.at(context, like)._range(context.old_log_prob)
-
-    def multiplier(self, s: Sample) -> Array:
-        lower, upper = self._range(s.old_log_prob)
-        above = (s.advantage > 0) & (s.w > upper)
-        below = (s.advantage < 0) & ((s.w < lower) | (s.w > self.cap))
-        return where(above | below, 0.0, s.w * s.advantage)
-
-    def objective(self, s: Sample) -> Array:
-        clipped = smaller_pull(s, *self._range(s.old_log_prob))
-        return where(s.advantage < 0, maximum(clipped, self.cap * s.advantage), clipped)
-
-    def _range(self, old_log_prob: Array) -> Edges:
-        q = maximum(exp(old_log_prob), TINY)
-        bottom, top = self.edges
-        lower = 0.5 + 0.5 * sqrt(maximum(1 - 4 * (1 - bottom) / q, 0.0))
-        return lower, 0.5 + 0.5 * sqrt(1 + 4 * (top - 1) / q)
-
-
 @dataclass(frozen=True)
 class PositionAware(Shape):
     """The linear ramp, its radius and width moving along the sequence: soft and wide at the
@@ -284,6 +142,52 @@ class PositionAware(Shape):
 
     def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
         return self.region.band(context, like)
+
+
+@dataclass(frozen=True)
+class CTPO(Shape):
+    """PPO-Clip in log w within [-log_low t^power, log_high t^power], t = 1, 2, ... the position;
+    for A < 0 also m = 0 above log_cap t^power.
+
+    As published, w is the ratio of all tokens up to t, whose logarithm spreads as sqrt(t):
+    `token_loss(shape="ctpo", level="prefix-sum")`. Its other form has their geometric mean, which
+    narrows: `level="prefix-mean"` with `power=-0.5`.
+
+    >>> at = lambda t: Context(position=t - 1.0)
+    >>> [round(float(CTPO().multiplier(0.2, 1.0, at(t))), 3) for t in (15.0, 17.0)]
+    [0.0, 1.221]
+    """
+
+    knob = ("log_low", "log_high", "log_cap")
+    number = "90"
+    family = "position and age"
+    reference = "CTPO, arXiv:2605.07331"
+    requires = ("position",)
+
+    log_low: Parameter = parameter(0.025, above=0)
+    log_high: Parameter = parameter(0.05, above=0)
+    log_cap: Parameter = parameter(0.05, above=0)
+    power: Parameter = parameter(0.5)
+
+    def multiplier(self, s: Sample) -> Array:
+        wide = self._scale(s.context)
+        above = (s.advantage > 0) & (s.log_w > self.log_high * wide)
+        out = (s.log_w < -self.log_low * wide) | (s.log_w > self.log_cap * wide)
+        return where(above | ((s.advantage < 0) & out), 0.0, s.w * s.advantage)
+
+    def objective(self, s: Sample) -> Array:
+        wide = self._scale(s.context)
+        clipped = smaller_pull(s, exp(-self.log_low * wide), exp(self.log_high * wide))
+        cap = exp(self.log_cap * wide)
+        return where(s.advantage < 0, maximum(clipped, cap * s.advantage), clipped)
+
+    def band(self, context: Context = NO_CONTEXT, like: Array = 0.0) -> tuple[Array, Array] | None:
+        own = self.at(context, like)
+        wide = cast(own._scale(context), like)
+        return exp(-own.log_low * wide), exp(own.log_high * wide)
+
+    def _scale(self, context: Context) -> Array:
+        return (context.position + 1.0) ** self.power
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klip.shapes.backend import Array, clip, minimum, stop_gradient, where
+from klip.shapes.backend import Array, clip, exp, minimum, stop_gradient, where
 from klip.shapes.sample import Sample
 from klip.shapes.shape import Band, Shape
 from klip.shapes.value import Parameter, parameter
@@ -137,3 +137,32 @@ class TOPR(_Weighted):
     def omega(self, s: Sample) -> Array:
         good = (s.reward if self.sign == "reward" else s.advantage) > 0
         return where(good, 1.0, minimum(s.w, 1.0))
+
+
+@dataclass(frozen=True)
+class GIPO(Shape):
+    """m = wA exp(-(log w / sigma)^2 / 2): a bell in log w, alike for ratios of r and of 1/r.
+
+    No sample is dropped, however old. Its authors look at sigma from 0.1 to 2; 1 is RLinf's.
+
+    >>> [round(float(GIPO().multiplier(x, 1.0)), 3) for x in (0.0, 1.0, 3.0)]
+    [1.0, 1.649, 0.223]
+    """
+
+    knob = ("sigma",)
+    name = "gipo"
+    number = "92"
+    family = "weight"
+    reference = "GIPO, arXiv:2603.03955; AcceRL, RLinf"
+
+    sigma: Parameter = parameter(1.0, above=0)
+
+    def multiplier(self, s: Sample) -> Array:
+        return self._bell(s) * s.w * s.advantage
+
+    def objective(self, s: Sample) -> Array:
+        return stop_gradient(self._bell(s)) * s.w * s.advantage
+
+    def _bell(self, s: Sample) -> Array:
+        scaled = s.log_w / self.sigma
+        return exp(-0.5 * scaled * scaled)

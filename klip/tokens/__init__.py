@@ -12,10 +12,19 @@ except ModuleNotFoundError:
 
 from klip.tokens.context import ages, token_context
 from klip.tokens.diagnostics import Diagnostics
-from klip.tokens.gates import OPSM, SequenceMIS, SequenceTIS
+from klip.tokens.gates import CPPO, OPSM, SequenceMIS, SequenceTIS, SequenceTrust
 from klip.tokens.groups import dr_grpo, grpo, rloo
 from klip.tokens.instead import beside
-from klip.tokens.levels import GeometricMean, Level, SequenceMean, SequenceSum, Token, View
+from klip.tokens.levels import (
+    GeometricMean,
+    Level,
+    PrefixMean,
+    PrefixSum,
+    SequenceMean,
+    SequenceSum,
+    Token,
+    View,
+)
 from klip.tokens.loss import TokenLoss, token_loss, token_multiplier
 from klip.tokens.packing import Packing
 from klip.tokens.penalties import ReferenceKL
@@ -40,6 +49,7 @@ from klip.tokens.spans import (
 )
 
 __all__ = [
+    "CPPO",
     "OPSM",
     "ConstantLength",
     "Denominator",
@@ -50,12 +60,15 @@ __all__ = [
     "MeanOfSums",
     "Packing",
     "Pool",
+    "PrefixMean",
+    "PrefixSum",
     "Reducer",
     "ReferenceKL",
     "SequenceMIS",
     "SequenceMean",
     "SequenceSum",
     "SequenceTIS",
+    "SequenceTrust",
     "Span",
     "Token",
     "TokenLoss",

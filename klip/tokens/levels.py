@@ -100,6 +100,35 @@ class GeometricMean(Level):
         return View(_mean(clipped, active), ~(above | below))
 
 
+@dataclass(frozen=True)
+class PrefixSum(Level):
+    """W_t = exp(sum_{s<=t} log w_s): the ratio of the sequences' probabilities up to each token.
+
+    It corrects for the state that a token is in, too, and not for what follows: CTPO's ratio,
+    arXiv:2605.07331, with the shape `ctpo`.
+
+    >>> level = PrefixSum()
+    >>> level.view(torch.tensor([[0.25, 0.75]]), torch.ones(1, 1), torch.ones(1, 2)).log_ratio
+    tensor([[0.2500, 1.0000]])
+    """
+
+    def view(self, log_ratio: Tensor, advantage: Tensor, active: Tensor) -> View:
+        return View(log_ratio.cumsum(-1))
+
+
+@dataclass(frozen=True)
+class PrefixMean(Level):
+    """s_t = exp(mean_{s<=t} log w_s): the geometric mean of the ratios up to each token.
+
+    >>> level = PrefixMean()
+    >>> level.view(torch.tensor([[0.25, 0.75]]), torch.ones(1, 1), torch.ones(1, 2)).log_ratio
+    tensor([[0.2500, 0.5000]])
+    """
+
+    def view(self, log_ratio: Tensor, advantage: Tensor, active: Tensor) -> View:
+        return View(log_ratio.cumsum(-1) / active.cumsum(-1).clamp(min=1))
+
+
 def _mean(log_ratio: Tensor, active: Tensor) -> Tensor:
     """The mean over the tokens that count of each sequence, `[B, 1]`."""
     return log_ratio.sum(-1, keepdim=True) / active.sum(-1, keepdim=True).clamp(min=1)

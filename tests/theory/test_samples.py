@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from klip.shapes import NO_CONTEXT, SPO, TIS, Clip, Context
-from klip.shapes.stateful import DPPOTV
+from klip.shapes.probability import DPPOTV
 from klip.theory.samples import LEVELS, points_only, sample
 
 

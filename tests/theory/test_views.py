@@ -37,7 +37,19 @@ X = np.linspace(-2.5, 2.5, 41)
 
 
 # An objective that holds a weight fixed is not the integral of its gradient.
-DETACHED = {"cispo", "tis", "gppo", "topr", "tr-ppo", "dppo-kl", "dppo-tv", "trgppo", "p3o-ess"}
+DETACHED = {
+    "cispo",
+    "tis",
+    "gppo",
+    "topr",
+    "tr-ppo",
+    "dppo-kl",
+    "dppo-tv",
+    "trgppo",
+    "kpop",
+    "gipo",
+    "p3o-ess",
+}
 INTEGRABLE = [
     cls() for name, cls in catalogue(Shape).items()
     if "objective" in cls.definitions and name not in DETACHED

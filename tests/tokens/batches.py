@@ -10,6 +10,8 @@ from klip.tokens import (
     GeometricMean,
     MeanOfMeans,
     MeanOfSums,
+    PrefixMean,
+    PrefixSum,
     SequenceMean,
     SequenceSum,
     Token,
@@ -30,6 +32,8 @@ LEVELS = {
     "mean": SequenceMean(),
     "sum": SequenceSum(),
     "geometric": GeometricMean(0.3, 0.2),
+    "prefix sum": PrefixSum(),
+    "prefix mean": PrefixMean(),
 }
 
 

@@ -23,6 +23,9 @@ def pytest_generate_tests(metafunc):
             parse("max-age(limit=4) * dual-clip"),
             parse("topr(sign=reward)"),
             parse("klip.tokens.gates:OPSM(delta=0.05) * clip"),
+            parse("klip.tokens.gates:CPPO(delta=0.1) * is"),
+            parse("klip.tokens.gates:SequenceTrust(delta=0.05, policy=new) * clip"),
+            parse("klip.tokens.gates:SequenceTrust(delta=0.1, divergence=binary-tv) * is"),
             parse("klip.tokens.penalties:ReferenceKL(b=0.1, estimator=k2)"),
         ]
         metafunc.parametrize("shape", [*shipped, *composed], ids=str)

@@ -10,6 +10,8 @@ from klip.tokens import (
     GeometricMean,
     MeanOfMeans,
     MeanOfSums,
+    PrefixMean,
+    PrefixSum,
     SequenceMean,
     SequenceSum,
     Token,
@@ -37,15 +39,43 @@ LOG_RATIO = torch.tensor([[0.1, -0.6, 0.8], [0.3, 0.0, 0.0], [0.0, 0.0, 0.0]])
         (Token(), 1, LOG_RATIO.tolist()),
         (SequenceMean(), 1, [[0.1], [0.3], [0.0]]),
         (SequenceSum(), 1, [[0.3], [0.3], [0.0]]),
+        (PrefixSum(), 1, [[0.1, -0.5, 0.3], [0.3, 0.3, 0.3], [0.0, 0.0, 0.0]]),
+        (PrefixMean(), 1, [[0.1, -0.25, 0.1], [0.3, 0.3, 0.3], [0.0, 0.0, 0.0]]),
         (GeometricMean(0.4, 0.2), 1, [[-0.1], [0.2], [0.0]]),  # 0.8 and 0.3 count as 0.2
         (GeometricMean(0.4, 0.2), -1, [[0.5 / 3], [0.3], [0.0]]),  # -0.6 counts as -0.4
         (GeometricMean(0.4, 0.2), 0, [[0.1], [0.3], [0.0]]),
     ],
-    ids=["token", "mean", "sum", "geometric, A > 0", "geometric, A < 0", "geometric, A = 0"],
+    ids=[
+        "token",
+        "mean",
+        "sum",
+        "prefix sum",
+        "prefix mean",
+        "geometric, A > 0",
+        "geometric, A < 0",
+        "geometric, A = 0",
+    ],
 )
 def test_by_hand(level, sign, expected):
     view = level.view(LOG_RATIO, torch.full((3, 1), float(sign)), MASK)
     torch.testing.assert_close(view.log_ratio, torch.tensor(expected))
+
+
+def test_a_token_in_the_middle_that_does_not_count_is_stepped_over():
+    log_ratio, mask = torch.tensor([[0.1, 0.0, 0.5]]), torch.tensor([[True, False, True]])
+    total, mean = (level.view(log_ratio, torch.ones(1, 1), mask).log_ratio[0, 2].item()
+                   for level in (PrefixSum(), PrefixMean()))  # fmt: skip
+    assert (total, mean) == pytest.approx((0.6, 0.3))
+
+
+@given(seeds)
+@settings(max_examples=20)
+def test_a_prefix_ends_as_the_sequence(seed):
+    batch = draw(seed)
+    pairs = ((PrefixSum(), SequenceSum()), (PrefixMean(), SequenceMean()))
+    for prefix, whole in pairs:
+        ends = shown(prefix, batch).log_ratio[:, -1:]
+        torch.testing.assert_close(ends, shown(whole, batch).log_ratio, rtol=1e-13, atol=1e-14)
 
 
 def test_only_a_geometric_mean_drops_tokens_itself():
@@ -64,7 +94,7 @@ def test_padding_is_not_seen(seed, name, more):
     wide = {k: torch.nn.functional.pad(batch[k].detach(), (0, more))
             for k in ("log_prob", "old_log_prob", "advantages", "mask")}  # fmt: skip
     here, there = (shown(LEVELS[name], b).log_ratio for b in (batch, wide))
-    if name == "token":
+    if name == "token" or "prefix" in name:
         there = there[:, : here.shape[1]]
     torch.testing.assert_close(here, there, rtol=1e-14, atol=1e-15)
 

@@ -2,12 +2,15 @@
 
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
-from klip.shapes import CISPO, SAPO, Clip, ImportanceSampling
+from klip.shapes import CISPO, CTPO, SAPO, Clip, ImportanceSampling
 from klip.tokens import (
     GeometricMean,
     MeanOfMeans,
     MeanOfSums,
+    PrefixMean,
+    PrefixSum,
     SequenceMean,
     SequenceSum,
     token_loss,
@@ -78,6 +81,27 @@ def test_gmpo_is_its_sequence_objective(seed):
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-15)
     left, right = (gradient(x, batch["log_prob"]) for x in (mine, theirs))
     torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-15)
+
+
+@given(seed=seeds, mean=st.booleans())
+def test_ctpo_is_its_authors(seed, mean):
+    """cum-token-cumprod-la, and cum-token-geomean-la, of horizon-llm/CTPO, written out again."""
+    batch = draw(seed, reach=0.1)
+    log_prob, old, a, mask = (batch[n] for n in ("log_prob", "old_log_prob", "advantages", "mask"))
+    place = mask.cumsum(-1)
+    total = torch.cumsum((log_prob - old).detach() * mask, -1)
+    shown = (total / place.clamp(min=1) if mean else total) + log_prob - log_prob.detach()
+    wide = place.clamp(min=1).to(a.dtype) ** (-0.5 if mean else 0.5)
+    ratio, held = shown.exp(), torch.clamp(shown, -0.025 * wide, 0.05 * wide).exp()
+    clipped = torch.maximum(-a * ratio, -a * held)
+    each = torch.where(a < 0, torch.min(-a * (0.05 * wide).exp(), clipped), clipped)
+    theirs = (each * mask).sum() / mask.sum()
+    shape, level = (CTPO(power=-0.5), PrefixMean()) if mean else (CTPO(), PrefixSum())
+    mine = token_loss(shape=shape, level=level, **batch).loss
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-15)
+    left, right = (gradient(x, log_prob) for x in (mine, theirs))
+    torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-15)
+    assert (left == 0)[mask & (a != 0)].any()
 
 
 @given(seeds)

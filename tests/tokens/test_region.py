@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from klip.errors import KlipError
-from klip.shapes import Clip, Gate, Penalty, Shape, Value, catalogue
+from klip.shapes import Clip, Gate, NameUnknown, Penalty, Shape, Value, catalogue, parse
+from klip.shapes.names import OF_TOKENS
 from klip.tokens import (
     OPSM,
     ConstantLength,
@@ -24,7 +25,10 @@ from tests.tokens.batches import draw
 
 REQUIRED = {ConstantLength: (8,), Denominator: (4,)}
 KINDS = {
-    Level: ["token", "sequence-mean", "sequence-sum", "geometric-mean"],
+    Level: [
+        *("token", "sequence-mean", "sequence-sum", "geometric-mean"),
+        *("prefix-sum", "prefix-mean"),
+    ],
     Reducer: ["token-mean", "mean-of-means", "mean-of-sums", "constant-length", "denominator"],
 }
 
@@ -32,6 +36,12 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_names(kind):
     assert list(catalogue(kind, ROOMS)) == KINDS[kind]
+
+
+def test_what_is_for_tokens_alone_says_so_elsewhere():
+    assert sorted(n for k in (Gate, Shape) for n in catalogue(k, ("klip.tokens",))) == [*OF_TOKENS]
+    with pytest.raises(NameUnknown, match=r"'cppo' is for tokens in sequences: klip\.token_loss"):
+        parse("cppo * is")
 
 
 @pytest.mark.parametrize("kind", [Level, Reducer, Gate, Penalty])
