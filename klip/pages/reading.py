@@ -21,6 +21,8 @@ LONGEST = 120
 LONGEST_PROMPT = 2000
 """characters of a prompt, counted from its end"""
 DIGITS = 4
+UNKNOWN = "▢"
+"""what is shown for a token whose text the trainer did not know"""
 
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 _LETTERS = {name: letter for letter, name in FATES.items()}
@@ -119,11 +121,14 @@ def _kept_row(tokens: pl.DataFrame) -> dict[str, Any]:
         *([] if age is None else [f"age {age:g}"]),
     ]
     told = [_told(token) for token in first.iter_rows(named=True)]
-    return row(first["prompt"][0] or "", ", ".join(said), first["text"].to_list(), told, shapes)
+    texts = [UNKNOWN if text is None else text for text in first["text"].to_list()]
+    return row(first["prompt"][0] or "", ", ".join(said), texts, told, shapes)
 
 
 def _told(token: Mapping[str, Any]) -> str:
     parts = [f"w {token['ratio']:.4g}", f"A {token['advantage']:+.3g}", str(token["part"])]
+    if token["text"] is None:
+        parts.append("text unknown")
     if token["span"] is not None:
         parts.append(str(token["span"]))
     if token["entropy"] is not None:
@@ -133,7 +138,8 @@ def _told(token: Mapping[str, Any]) -> str:
 
 def most_zeroed(frame: pl.DataFrame, count: int = 40) -> list[dict[str, Any]]:
     """The token strings that the run's own shape zeroed most often, and what others did to them."""
-    tokens = frame.with_columns(zeroed=(pl.col("fate") == "zeroed"))
+    known = frame.filter(pl.col("text").is_not_null())
+    tokens = known.with_columns(zeroed=(pl.col("fate") == "zeroed"))
     sums = tokens.group_by("text", "shape", "trained").agg(
         pl.col("zeroed").sum().alias("zeroed"), pl.len().alias("seen")
     )

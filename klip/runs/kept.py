@@ -62,6 +62,15 @@ def write_kept(folder: str | Path, step: int, columns: Mapping[str, Sequence[Any
 
 def kept_paths(folder: str | Path) -> list[Path]:
     """The files of kept tokens in a folder, or in its folder `tokens`, by step."""
+    return list(_by_step(folder).values())
+
+
+def kept_steps(folder: str | Path) -> list[int]:
+    """The steps whose tokens are kept in a folder."""
+    return list(_by_step(folder))
+
+
+def _by_step(folder: str | Path) -> dict[int, Path]:
     found = {
         int(match[1]): path
         for place in (Path(folder), Path(folder) / FOLDER)
@@ -69,7 +78,7 @@ def kept_paths(folder: str | Path) -> list[Path]:
         for path in place.iterdir()
         if (match := _NAME.fullmatch(path.name))
     }
-    return [found[step] for step in sorted(found)]
+    return dict(sorted(found.items()))
 
 
 def read_kept(folder: str | Path) -> pl.DataFrame:
