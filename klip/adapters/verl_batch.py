@@ -42,7 +42,7 @@ Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 _AGE = re.compile(r"age=(\d+)[^/]*/(\w+)")
 
 
-class Clock:
+class Remembered:
     """What a process remembers between losses: the newest version it met, and how far a step is."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Told:
 
     output: Mapping[str, Any]
     data: Any
-    clock: Clock
+    clock: Remembered
     group: Any = None
     """of the processes that share a batch"""
 
@@ -163,7 +163,7 @@ def tell_losses() -> None:
 
 def telling(ppo_loss: Loss) -> Loss:
     """verl's `ppo_loss`, during which `told()` is its batch."""
-    clock = Clock()
+    clock = Remembered()
 
     @functools.wraps(ppo_loss)
     def tells(config: Any, model_output: Any, data: Any, *args: Any, **named: Any) -> Any:

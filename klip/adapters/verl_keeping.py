@@ -21,7 +21,7 @@ from klip.tokens.keeping import kept_columns, piece_of
 _WANTED = ("text", "span", "age", "entropy", "reward")
 
 
-class Keeper:
+class StepKeeper:
     """Counts the steps of a folder; a run that is resumed goes on from the files that are there."""
 
     def __init__(self, folder: str) -> None:
@@ -65,7 +65,7 @@ def keep_tokens(
         _keeper(asked.folder).keep(did, batch, config, asked)
 
 
-_keeper = functools.cache(Keeper)
+_keeper = functools.cache(StepKeeper)
 """The keeper of a folder, one in a process."""
 
 

@@ -1,4 +1,4 @@
-"""Completions token by token, for a browser: one view for kept tokens and for the lab's samples.
+"""Completions token by token, for a browser: those that a trainer kept, and those of the lab.
 
 A page embeds the view as JSON, and its script sets texts by `textContent` alone: whatever a model
 has written is shown, and nothing of it runs. Characters that cannot be seen, or that turn others
@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from klip.runs.completions import FATES, Completion
+from klip.runs.completions import FATES
 
 LONGEST = 120
 """characters of a token that are shown"""
@@ -84,29 +84,32 @@ def row(
     }
 
 
-def of_samples(name: str, about: str, step: int, samples: Sequence[Completion]) -> Shown:
-    """The group of the samples that a run of the lab kept, one token a character."""
-    rows = []
-    for sample in samples:
-        told = [f"w {w:.3g}, A {sample.advantage:+.3g}" for w in sample.ratio]
-        verdict = "right" if sample.advantage > 0 else "wrong"
-        line = f"{verdict}, age {sample.age}"
-        rows.append(row(sample.prompt, line, sample.text, told, {"": (sample.fate, sample.pull)}))
-    return Shown(name, about, [(step, rows)])
+def of_frame(
+    frame: pl.DataFrame, name: str, about: str = "", rewards: Mapping[float, str] = {}
+) -> Shown:
+    """The group of kept tokens, `klip.runs.kept.SCHEMA`, with every shape beside the others.
 
+    Args:
+        frame: of tokens
+        name: of the group
+        about: what is said of it; unless given, the shape that was trained with
+        rewards: words for rewards that have some
 
-def of_frame(frame: pl.DataFrame, name: str) -> Shown:
-    """The group of kept tokens, `klip.runs.kept.SCHEMA`, with every shape beside the others."""
+    """
     steps = []
     for (step,), at in frame.group_by("step", maintain_order=True):
         by_row = at.group_by("sequence", maintain_order=True)
-        rows = [_kept_row(tokens) for _, tokens in by_row]
+        rows = [_kept_row(tokens, rewards) for _, tokens in by_row]
         steps.append((int(str(step)), rows))
     trained = frame.filter("trained")["shape"]
-    return Shown(name, str(trained[0]) if len(trained) else "", sorted(steps))
+    return Shown(name, about or (str(trained[0]) if len(trained) else ""), sorted(steps, key=_step))
 
 
-def _kept_row(tokens: pl.DataFrame) -> dict[str, Any]:
+def _step(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
+def _kept_row(tokens: pl.DataFrame, rewards: Mapping[float, str]) -> dict[str, Any]:
     shapes = {
         str(shape): (
             "".join(_LETTERS.get(fate, "k") for fate in of["fate"].to_list()),
@@ -117,7 +120,7 @@ def _kept_row(tokens: pl.DataFrame) -> dict[str, Any]:
     first = tokens.filter(pl.col("shape") == tokens["shape"][0])
     reward, age = first["reward"][0], first["age"][0]
     said = [
-        *([] if reward is None else [f"reward {reward:.3g}"]),
+        *([] if reward is None else [rewards.get(reward, f"reward {reward:.3g}")]),
         *([] if age is None else [f"age {age:g}"]),
     ]
     told = [_told(token) for token in first.iter_rows(named=True)]
@@ -126,7 +129,9 @@ def _kept_row(tokens: pl.DataFrame) -> dict[str, Any]:
 
 
 def _told(token: Mapping[str, Any]) -> str:
-    parts = [f"w {token['ratio']:.4g}", f"A {token['advantage']:+.3g}", str(token["part"])]
+    parts = [f"w {token['ratio']:.4g}", f"A {token['advantage']:+.3g}"]
+    if token["part"] is not None:
+        parts.append(str(token["part"]))
     if token["text"] is None:
         parts.append("text unknown")
     if token["span"] is not None:

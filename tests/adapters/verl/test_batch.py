@@ -5,7 +5,7 @@ import torch
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.utils import losses
 
-from klip.adapters.verl_batch import AGE_LABELS, Clock, Told, row_of, telling_of, told
+from klip.adapters.verl_batch import AGE_LABELS, Remembered, Told, row_of, telling_of, told
 from klip.tokens import token_context, token_loss
 from klip.tokens.diagnostics import ENTROPY_LABELS
 from tests.adapters.verl.world import MARKER, compute, config_of, microbatch, whole
@@ -132,7 +132,7 @@ def test_a_nested_batch_says_the_same():
     seen = []
     for nested in (False, True):
         output, data = microbatch(seed=5, nested=nested, versions=[3, 2, 1, 3])
-        batch = Told(output, data, Clock())
+        batch = Told(output, data, Remembered())
         mask = data.select("response_mask").to_padded_tensor()["response_mask"].bool()
         found = (batch.sampler, batch.ids, batch.rewards, batch.age)
         seen.append([x if x.shape != mask.shape else x[mask] for x in found])
@@ -141,12 +141,12 @@ def test_a_nested_batch_says_the_same():
 
 
 def test_a_version_that_is_not_known_is_no_age():
-    assert Told(*microbatch(versions=[3, None, 1, 3]), Clock()).age is None
-    assert Told(*microbatch(), Clock()).age is None
+    assert Told(*microbatch(versions=[3, None, 1, 3]), Remembered()).age is None
+    assert Told(*microbatch(), Remembered()).age is None
 
 
 def test_a_step_has_one_first_microbatch_of_its_last_minibatch():
-    clock, found = Clock(), []
+    clock, found = Remembered(), []
     for _ in range(2):  # steps of two minibatches of three microbatches
         for last in (False, True):
             for _ in range(3):
@@ -158,7 +158,7 @@ def test_a_step_has_one_first_microbatch_of_its_last_minibatch():
 
 def test_outside_of_a_loss_nothing_is_told():
     assert told() is None
-    batch = Told(*microbatch(), Clock())
+    batch = Told(*microbatch(), Remembered())
     with telling_of(batch):
         assert told() is batch
     assert told() is None
