@@ -31,6 +31,8 @@ TESTED_ELSEWHERE = {
     "adapters/trl_watch": "tests/adapters/trl/test_watch.py",
     "adapters/trl_window": "tests/adapters/trl/test_windows.py",
     "adapters/verl": "tests/adapters/verl/test_verl.py",
+    "adapters/verl_batch": "tests/adapters/verl/test_batch.py",
+    "adapters/verl_keeping": "tests/adapters/verl/test_keeping.py",
     "adapters/verl_watch": "tests/adapters/verl/test_watch.py",
     "shapes/hard": "tests/shapes/test_every_shape.py",
     "shapes/penalties": "tests/shapes/test_every_shape.py",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
@@ -26,6 +28,7 @@ from klip.shapes import (
 )
 from klip.theory.diagnostics import FATES, PARTS
 from klip.tokens import Level, TokenRegion
+from klip.tokens.old import TwoRatios
 from klip.tokens.region import ROOMS
 
 T = TypeVar("T")
@@ -46,9 +49,12 @@ WHICH = ("few", "all")
 FEW = (*FATES, "zeroed_mass", "pull", "k3", "ratio_max", "inert")
 """Those that every trainer logs, of any shape, of all tokens."""
 
+_RATIO = ("k3", "ratio_p01", "ratio_p50", "ratio_p99")
+"""The divergence and the quantiles that every trainer logs of either ratio of old samples."""
+
 _FEW = re.compile(
     rf"({'|'.join(FEW)}|kill|answer_found|reference_k3"
-    r"|(move|mismatch)/(kill(@.*)?|ratio_p99)"
+    rf"|(move|mismatch)/(kill(@.*)?|{'|'.join(_RATIO)})"
     r"|instead/[^/]+/(zeroed|of_zeroed/pull)"
     r"|entropy=[^/]+/zeroed|(?!instead/|entropy=)[^/]+/(zeroed|pull))"
 )
@@ -83,6 +89,23 @@ def shown_metrics(which: str) -> Callable[[Mapping[str, float]], dict[str, float
 def short_log(mark: str, names: tuple[str, ...] = LOGGED) -> tuple[str, ...]:
     """`names`, and those of a band if the shape has one: if `mark` (of `mark_of`) is empty."""
     return names if mark else (*names, *OF_BAND)
+
+
+def of_two_ratios(mark: str) -> tuple[str, ...]:
+    """The diagnostics that keep the two ratios apart: what each would kill, and how far it is.
+
+    >>> of_two_ratios("")[:2]
+    ('move/kill', 'move/k3')
+    """
+    return tuple(
+        f"{ratio}/{name}" for ratio in TwoRatios._fields for name in (f"kill{mark}", *_RATIO)
+    )
+
+
+@functools.cache
+def say_once(text: str) -> None:
+    """Warn of something, once in a process."""
+    warnings.warn(text, stacklevel=3)
 
 
 @contextmanager
@@ -183,3 +206,21 @@ class TrainersWeight(Gate):
 
     def weight(self, s: Sample) -> Array:
         return self.c
+
+
+def reader(tokenizer: Any, marker: str) -> Callable[[list[int]], str]:
+    """The text of some ids, special tokens included; raises if it can never have the marker."""
+
+    def decode(ids: list[int]) -> str:
+        text: str = tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    within = tokenizer.encode(f"a{marker}a", add_special_tokens=False)
+    if not marker.strip() or marker not in decode(within):
+        raise KlipError(
+            f"answer_marker={marker!r} must be text that the tokenizer knows, such as '####': "
+            f"written and read back by this one it is {decode(within)[1:-1]!r}"
+        )
+    return decode

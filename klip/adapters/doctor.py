@@ -24,6 +24,8 @@ from typing import Any
 from klip.errors import KlipError
 
 GROUP = "verl.plugins"
+TOKENS = ("KLIP_ANSWER_MARKER", "KLIP_KEEP_TOKENS", "KLIP_KEEP_IN")
+"""What may be set of tokens; it is checked if something is."""
 TIMEOUT = 300.0
 """Seconds that a worker may take; importing verl takes about ten."""
 
@@ -77,7 +79,7 @@ def healthy(checks: list[DoctorCheck]) -> bool:
 def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
     """Every check, made in this process; those after the first failure are not made.
 
-    The shape needs no verl, so it is checked in any case.
+    Shape and tokens need no verl, so they are checked in any case.
     """
     steps: list[tuple[str, Callable[[], str]]] = [
         ("torch", _torch),
@@ -86,12 +88,13 @@ def look(run: Sequence[str] = ()) -> list[DoctorCheck]:
         ("loss", _loss),
         ("shape", _shape),
         ("trial", _trial),
+        *([("tokens", _tokens)] if any(map(os.environ.get, TOKENS)) else []),
         *([("run", lambda: _run(run))] if run else []),
     ]
     checks: list[DoctorCheck] = []
     failed = ""
     for name, step in steps:
-        if failed and name != "shape":
+        if failed and name not in ("shape", "tokens"):
             checks.append(DoctorCheck(name, None, f"not checked: {failed} failed"))
             continue
         try:
@@ -165,6 +168,15 @@ def _shape() -> str:
     needs = f"; it needs {fields}, and has it" if fields else ""
     more = "".join(f" with {part}" for part in (*chosen.gates, *chosen.penalties))
     return f"{chosen.shape}{more} at the level {chosen.level}, by {where}{needs}"
+
+
+def _tokens() -> str:
+    from klip.adapters.verl_settings import tokens_asked
+
+    asked = tokens_asked()
+    kept = f"those of {asked.count} completions a step go to {asked.folder}" if asked.count else ""
+    span = f"the answer follows {asked.marker!r}" if asked.marker else ""
+    return "; ".join(filter(None, (kept, span)))
 
 
 def _trial() -> str:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from klip.adapters.common import nothing_dropped
-from klip.errors import KlipError
 from klip.shapes.backend import native_exp
 from klip.tokens import (
     Diagnostics,
@@ -96,24 +95,6 @@ def reference_k3(
     """(sum, tokens) of e^-u + u - 1, u = log pi - log pi_ref; the mean is TRL's metric `kl`."""
     u = (log_prob.detach() - reference)[diagnostics.active]
     return float((torch.exp(-u) + u - 1).sum()), float(u.numel())
-
-
-def reader(tokenizer: Any, marker: str) -> Callable[[list[int]], str]:
-    """The text of some ids, special tokens included; raises if it can never have the marker."""
-
-    def decode(ids: list[int]) -> str:
-        text: str = tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return text
-
-    within = tokenizer.encode(f"a{marker}a", add_special_tokens=False)
-    if not marker.strip() or marker not in decode(within):
-        raise KlipError(
-            f"answer_marker={marker!r} must be text that the tokenizer knows, such as '####': "
-            f"written and read back by this one it is {decode(within)[1:-1]!r}"
-        )
-    return decode
 
 
 def mark(batch: Batch, decode: Callable[[list[int]], str], marker: str) -> Span:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from klip.adapters.common import logged, shown_metrics
-from klip.adapters.trl_batch import ANSWER, generated, mark, reader
+from klip.adapters.common import logged, reader, shown_metrics
+from klip.adapters.trl_batch import ANSWER, generated, mark
 from klip.errors import KlipError
 from klip.theory.ranked import LIMIT
 from klip.tokens import Pool, pooled

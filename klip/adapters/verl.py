@@ -28,8 +28,10 @@ from verl.utils.metric import Metric
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
 from klip.adapters.common import FEW, TrainersWeight, defaults, logged, short_log
-from klip.adapters.verl_settings import Settings, settings
-from klip.adapters.verl_watch import watch_losses
+from klip.adapters.verl_batch import context_of, names_of, row_of, spans_of, tell_losses, told
+from klip.adapters.verl_keeping import keep_tokens
+from klip.adapters.verl_settings import Settings, settings, tokens_asked
+from klip.adapters.verl_watch import KLIP, is_watched, watch_losses
 from klip.errors import KlipError
 from klip.shapes import LOG_RATIO_LIMIT, Parameter, numbers, parameter
 from klip.shapes.backend import native_exp
@@ -64,6 +66,7 @@ def policy_loss(
             )
         gates.append(TrainersWeight(rollout_is_weights))
     dtype = torch.float64 if log_prob.dtype == torch.float64 else torch.float32
+    batch, tokens = told(), tokens_asked()
     weight = token_weight(response_mask, loss_agg_mode, config.global_batch_info, dtype)
     loss, diagnostics = token_loss(
         log_prob,
@@ -71,25 +74,29 @@ def policy_loss(
         advantages,
         response_mask,
         chosen.shape,
+        context_of(batch, log_prob, old_log_prob),
         level=chosen.level,
         reducer=Aggregated(weight),
         gates=gates,
         penalties=chosen.penalties,
         nonfinite=chosen.nonfinite,
+        spans=spans_of(batch, response_mask.bool(), config, tokens.marker),
     )
     assert diagnostics is not None
     _warn_if_inert(diagnostics, config)
     log_ratio = log_prob.detach().to(dtype) - old_log_prob.to(dtype)
     row = usual_metrics(diagnostics, log_ratio, rollout_is_weights)
+    if not is_watched(KLIP):
+        keep_tokens({str(chosen.shape): diagnostics}, batch, config, tokens)
     if chosen.diagnostics:
-        own = diagnostics.metrics()
-        names = _names(chosen.metrics, diagnostics.mark)
+        own = row_of(diagnostics.pool(details=False))
+        names = (*_names(chosen.metrics, diagnostics.mark), *names_of(diagnostics))
         own = {name: own.get(name, 0.0) for name in names}
         row |= logged(pooled_by_verl(own, float(diagnostics.active.sum()), config))
     return loss, row
 
 
-register_policy_loss("klip")(policy_loss)
+register_policy_loss(KLIP)(policy_loss)
 
 
 def _names(which: str, mark: str) -> tuple[str, ...]:
@@ -130,6 +137,7 @@ def _keep_own_aggregation() -> None:
 
 
 _keep_own_aggregation()
+tell_losses()
 watch_losses(pooled_by_verl)
 
 

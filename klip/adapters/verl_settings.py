@@ -97,6 +97,47 @@ def _settings(spelling: str, path: str) -> Settings:
         raise _hinted(f"KLIP_CONFIG={path}", error) from None
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """What the environment asks of the tokens of any loss: a span, and to keep some of them."""
+
+    marker: str = ""
+    """`KLIP_ANSWER_MARKER`: the text after which the answer follows"""
+    count: int = 0
+    """`KLIP_KEEP_TOKENS`: of how many completions the tokens are written at each step"""
+    folder: str = ""
+    """`KLIP_KEEP_IN`: the folder that they are written to"""
+
+
+def tokens_asked(environment: Mapping[str, str] | None = None) -> Tokens:
+    """What the environment of this process asks of tokens.
+
+    >>> tokens_asked({"KLIP_KEEP_TOKENS": "4", "KLIP_KEEP_IN": "/runs/mine"}).count
+    4
+    """
+    environment = os.environ if environment is None else environment
+    names = ("KLIP_ANSWER_MARKER", "KLIP_KEEP_TOKENS", "KLIP_KEEP_IN")
+    return _tokens_asked(*(environment.get(name, "") for name in names))
+
+
+@functools.cache
+def _tokens_asked(marker: str, count: str, folder: str) -> Tokens:
+    if not count.strip():
+        if folder:
+            raise KlipError(f"KLIP_KEEP_IN={folder} is for tokens: set KLIP_KEEP_TOKENS=4 too")
+        return Tokens(marker)
+    if not count.strip().isdecimal():
+        raise KlipError(
+            f"KLIP_KEEP_TOKENS={count!r} must be 0 or more completions a step, such as 4"
+        )
+    if not Path(folder).is_absolute():
+        raise KlipError(
+            f"KLIP_KEEP_TOKENS={count.strip()} needs KLIP_KEEP_IN, the absolute path of a folder "
+            f"for the files, not {folder!r}: workers run in other folders"
+        )
+    return Tokens(marker, int(count), folder)
+
+
 def _file(path: str) -> dict[str, Any]:
     if not Path(path).is_absolute():
         raise KlipError(

@@ -12,21 +12,28 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.config import ActorConfig
-from verl.workers.utils import losses
 
-from klip.adapters.common import FEW, check_fields, logged
-from klip.adapters.verl_settings import FIELDS, TRAINER, settings
+from klip.adapters.common import FEW, check_fields, logged, say_once
+from klip.adapters.verl_batch import (
+    Loss,
+    context_of,
+    missing,
+    names_of,
+    row_of,
+    spans_of,
+    told,
+)
+from klip.adapters.verl_keeping import keep_tokens
+from klip.adapters.verl_settings import FIELDS, TRAINER, settings, tokens_asked
 from klip.errors import KlipError
-from klip.shapes import NO_CONTEXT, REFERENCE_BAND, Context
+from klip.shapes import REFERENCE_BAND, Context
 from klip.shapes.backend import native_exp
 from klip.shapes.context import TWO_RATIOS
 from klip.theory.partition import REFERENCE_MARK
@@ -38,24 +45,28 @@ from klip.tokens import (
     Token,
     TokenRegion,
     beside,
-    token_context,
     token_loss,
 )
 from klip.tokens.instead import OF_ZEROED, PREFIX, regions
 from klip.tokens.old import two_ratios
 
 VARIABLE = "KLIP_WATCH"
+KLIP = "klip"
+"""Our own loss among verl's."""
 ALONE = "on"
 """What the variable says if no other shape is asked about."""
 
 _CLIPS = frozenset({"vanilla", "gspo", "clip_cov"})
 """verl's losses whose band is `clip_ratio_low` and `clip_ratio_high`."""
 
-Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 Pooling = Callable[[Mapping[str, float], float, ActorConfig], dict[str, Any]]
 
-_sampler: ContextVar[Tensor | None] = ContextVar("_sampler", default=None)
-"""The sampler's log-probs of the batch whose loss is being computed, `[B, T]`."""
+_WANTED = ("mismatch", "entropy", "age", "span")
+
+
+def is_watched(name: str) -> bool:
+    """Whether the loss of that name is watched, and its tokens are kept by the watcher."""
+    return hasattr(POLICY_LOSS_REGISTRY.get(name), "klip_watches")
 
 
 def watch_losses(pool: Pooling) -> None:
@@ -63,10 +74,8 @@ def watch_losses(pool: Pooling) -> None:
     if not os.environ.get(VARIABLE, "").strip():
         return
     for name, loss in list(POLICY_LOSS_REGISTRY.items()):
-        if not hasattr(loss, "klip_watches"):
+        if not is_watched(name):
             POLICY_LOSS_REGISTRY[name] = watched(name, loss, pool)
-    if not hasattr(losses.ppo_loss, "klip_watches"):
-        losses.ppo_loss = _telling(losses.ppo_loss)
 
 
 def watched(name: str, loss: Loss, pool: Pooling) -> Loss:
@@ -76,12 +85,16 @@ def watched(name: str, loss: Loss, pool: Pooling) -> Loss:
     def watching(*args: Any, **arguments: Any) -> tuple[Tensor, dict[str, Any]]:
         if args:
             raise KlipError(f"{VARIABLE} watches losses that are called by keyword, as verl does")
-        others = asked(os.environ.get(VARIABLE, ""))
+        others, tokens = asked(os.environ.get(VARIABLE, "")), tokens_asked()
+        config, batch = arguments["config"], told()
         value, metrics = loss(**arguments)
         own, others_did = looks(name, loss, others, arguments)
+        if batch is not None and (lacks := missing(batch, config, tokens.marker, _WANTED)):
+            say_once(f"{VARIABLE} watches without {lacks}")
+        label = str(settings().shape) if name == KLIP else name
+        keep_tokens({label: own, **others_did}, batch, config, tokens)
         row = watched_row(own, others_did)
-        tokens = float(own.active.sum())
-        return value, {**metrics, **logged(pool(row, tokens, arguments["config"]))}
+        return value, {**metrics, **logged(pool(row, float(own.active.sum()), config))}
 
     watching.klip_watches = True  # type: ignore[attr-defined]
     return watching
@@ -121,7 +134,9 @@ def looks(
         usual = config.get("clip_ratio")
         edges = (1 - (usual if low is None else low), 1 + (usual if high is None else high))
         mark = ""
-    context = _context(new, old)
+    batch = told()
+    context = context_of(batch, new, old)
+    spans = spans_of(batch, mask, config, tokens_asked().marker)
     own = Diagnostics(
         log_ratio=view.log_ratio.expand_as(new),
         advantage=advantage,
@@ -130,6 +145,9 @@ def looks(
         edges=edges,
         mark=mark,
         kept=view.kept,
+        spans=spans,
+        age=None if batch is None else batch.age,
+        entropy=None if batch is None else batch.entropy,
         ratios=_ratios(new - old, context),
         own_edges=edges,
     )
@@ -138,6 +156,7 @@ def looks(
         diagnostics = token_loss(
             new, old, advantage, mask, region.shape, context,
             level=region.level, gates=region.gates, penalties=region.penalties, nonfinite="drop",
+            spans=spans,
         ).diagnostics  # fmt: skip
         assert diagnostics is not None
         did[label] = diagnostics
@@ -168,11 +187,8 @@ def watched_row(own: Diagnostics, others: Mapping[str, Diagnostics]) -> dict[str
     `restored_mass` is the share of sum |wA| that was zeroed and that the other would have left:
     beside `zeroed_mass`, it says how much of what was zeroed it would have.
     """
-    row = beside(own, others, details=False).metrics()
-    names = [*FEW, "kill" + own.mark]
-    if own.ratios is not None:
-        names += [f"{which}/kill{own.mark}" for which in ("move", "mismatch")]
-        names += ["mismatch/k3"]
+    row = row_of(beside(own, others, details=False))
+    names = [*FEW, "kill" + own.mark, *names_of(own)]
     shown = {name: row.get(name, 0.0) for name in names}
     for label in others:
         at = f"{PREFIX}{label}/"
@@ -187,41 +203,10 @@ def _level(name: str, config: ActorConfig) -> Level:
         return SequenceMean()
     if name == "geo_mean":
         return GeometricMean(low=config.clip_ratio_low, high=config.clip_ratio_high)
-    return settings().level if name == "klip" else Token()
-
-
-def _context(new: Tensor, old: Tensor) -> Context:
-    sampler = _sampler.get()
-    if sampler is None or sampler.shape != new.shape:
-        return NO_CONTEXT
-    return token_context(new, old, behaviour_log_prob=sampler)
+    return settings().level if name == KLIP else Token()
 
 
 def _ratios(log_ratio: Tensor, context: Context) -> Any:
     if not context.given >= TWO_RATIOS:
         return None
     return two_ratios(log_ratio, {name: getattr(context, name) for name in TWO_RATIOS})
-
-
-def _telling(ppo_loss: Loss) -> Loss:
-    """verl's `ppo_loss`, during which the sampler's log-probs are known, if verl has them."""
-
-    @functools.wraps(ppo_loss)
-    def telling(config: Any, model_output: Any, data: Any, *args: Any, **named: Any) -> Any:
-        sampler = None
-        if "rollout_log_probs" in data.keys():  # noqa: SIM118 - a TensorDict
-            sampler = data.select("rollout_log_probs").to_padded_tensor()["rollout_log_probs"]
-        with _known(sampler):
-            return ppo_loss(config, model_output, data, *args, **named)
-
-    telling.klip_watches = True  # type: ignore[attr-defined]
-    return telling
-
-
-@contextmanager
-def _known(sampler: Tensor | None) -> Iterator[None]:
-    token = _sampler.set(sampler)
-    try:
-        yield
-    finally:
-        _sampler.reset(token)

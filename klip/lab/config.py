@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from klip.engine.fields import conform
+from klip.engine.fields import LATE, conform, stored, types_of
 from klip.errors import KlipError
 from klip.lab.addition import completion_length, prompt_length
 from klip.runs import LONGEST_NAME, config_id
 from klip.shapes import parse
 from klip.shapes.code import digest_of_code
 from klip.shapes.context import OF_BATCH, TWO_RATIOS
+
+_MAY_BE_0 = frozenset({"seed", "place", "replay", "slip", "forget", "keep_tokens"})
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ class TokenConfig:
     """completions of each held-out prompt at the end"""
     shown: int = 10
     """the iteration from which sample completions are kept"""
+    keep_tokens: int = field(default=0, metadata=LATE)
+    """completions whose tokens are kept at every look at the held-out prompts, in place of those;
+    of prompts that have right and wrong ones, since the others teach nothing"""
     warmup: Warmup = Warmup()
 
     def __post_init__(self) -> None:
@@ -127,7 +132,7 @@ class TokenConfig:
     @property
     def stored(self) -> dict[str, Any]:
         """As it lies on disk."""
-        return {"kind": self.kind, "task": self.task, **dataclasses.asdict(self)}
+        return {"kind": self.kind, "task": self.task, **stored(self)}
 
     @functools.cached_property
     def id(self) -> str:
@@ -183,10 +188,8 @@ def check_warmup(w: Warmup) -> None:
 
 
 def _check_numbers(config: TokenConfig | Warmup) -> None:
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        least = 0 if field.name in ("seed", "place", "replay", "slip", "forget") else 1e-12
+    for name in types_of(type(config)):
+        value = getattr(config, name)
+        least = 0 if name in _MAY_BE_0 else 1e-12
         if isinstance(value, (int, float)) and value < least:
-            raise KlipError(
-                f"{field.name}={value} must be {'0 or more' if not least else 'more than 0'}"
-            )
+            raise KlipError(f"{name}={value} must be {'0 or more' if not least else 'more than 0'}")

@@ -23,7 +23,7 @@ from klip.errors import KlipError, NotFinite
 from klip.lab.addition import MARKER, completion_length, problems
 from klip.lab.config import TokenConfig
 from klip.lab.counting import Tally
-from klip.lab.explaining import explained
+from klip.lab.explaining import Studied, explained, kept
 from klip.lab.model import generate, mask_of, score
 from klip.lab.warmup import (
     arrays_of,
@@ -110,11 +110,11 @@ class TokenRun:
             check_weights(self.model)
         except NotFinite as error:
             raise NotFinite(f"{error.what} ({GENTLER})") from None
-        if number + 1 == c.shown:
-            self.samples = self._explain(batch, begun)
+        last = number + 1 == c.iterations
+        due = last or (number + 1) % c.evaluate_every == 0
+        if due if c.keep_tokens else number + 1 == c.shown:
+            self.samples = [*self.samples, *self._explain(batch, begun)]
         self.iteration += 1
-        last = self.iteration == c.iterations
-        due = last or self.iteration % c.evaluate_every == 0
         sampled, greedy = (
             self._held_out(self.iteration, c.final_samples if last else 1) if due else (None, None)
         )
@@ -191,9 +191,14 @@ class TokenRun:
 
     def _loss(self, part: Completions, masks: Masks, begun: Tensor | None) -> TokenLoss:
         scored = score(self.model, part.prompt, part.completion)
-        context = self._context(part, masks, scored.log_prob, begun)
+        return self._loss_of(scored.log_prob, part, masks, begun)
+
+    def _loss_of(
+        self, log_prob: Tensor, part: Completions, masks: Masks, begun: Tensor | None
+    ) -> TokenLoss:
+        context = self._context(part, masks, log_prob, begun)
         return token_loss(
-            scored.log_prob, part.old_log_prob, part.advantage, masks.mask, self.shape, context
+            log_prob, part.old_log_prob, part.advantage, masks.mask, self.shape, context
         )
 
     def _context(
@@ -210,11 +215,17 @@ class TokenRun:
 
     def _explain(self, batch: Completions, begun: Tensor | None) -> list[Completion]:
         """A few of the completions just learned from, token by token."""
+        c, masks = self.config, self._masks(batch)
         with torch.no_grad():
-            diagnostics = self._loss(batch, self._masks(batch), begun).diagnostics
+            scored = score(self.model, batch.prompt, batch.completion)
+            diagnostics = self._loss_of(scored.log_prob, batch, masks, begun).diagnostics
         assert diagnostics is not None
         age = self.iteration - batch.version
-        return explained(batch.prompt, batch.completion, diagnostics, age, self.config.completions)
+        learned = Studied(batch.prompt, batch.completion, age, c.completions)
+        if not c.keep_tokens:
+            return explained(learned, diagnostics)
+        step = self.iteration + 1
+        return kept(learned, diagnostics, masks.answer, scored.entropy, c.keep_tokens, step)
 
     def _held_out(self, place: int, samples: int) -> tuple[float, float]:
         c = self.config

@@ -1,4 +1,4 @@
-"""Completions token by token, for a browser: one view for kept tokens and for the lab's samples.
+"""Completions token by token, for a browser: those that a trainer kept, and those of the lab.
 
 A page embeds the view as JSON, and its script sets texts by `textContent` alone: whatever a model
 has written is shown, and nothing of it runs. Characters that cannot be seen, or that turn others
@@ -14,13 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from klip.runs.completions import FATES, Completion
+from klip.runs.completions import FATES
 
 LONGEST = 120
 """characters of a token that are shown"""
 LONGEST_PROMPT = 2000
 """characters of a prompt, counted from its end"""
 DIGITS = 4
+UNKNOWN = "▢"
+"""what is shown for a token whose text the trainer did not know"""
 
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 _LETTERS = {name: letter for letter, name in FATES.items()}
@@ -82,29 +84,32 @@ def row(
     }
 
 
-def of_samples(name: str, about: str, step: int, samples: Sequence[Completion]) -> Shown:
-    """The group of the samples that a run of the lab kept, one token a character."""
-    rows = []
-    for sample in samples:
-        told = [f"w {w:.3g}, A {sample.advantage:+.3g}" for w in sample.ratio]
-        verdict = "right" if sample.advantage > 0 else "wrong"
-        line = f"{verdict}, age {sample.age}"
-        rows.append(row(sample.prompt, line, sample.text, told, {"": (sample.fate, sample.pull)}))
-    return Shown(name, about, [(step, rows)])
+def of_frame(
+    frame: pl.DataFrame, name: str, about: str = "", rewards: Mapping[float, str] = {}
+) -> Shown:
+    """The group of kept tokens, `klip.runs.kept.SCHEMA`, with every shape beside the others.
 
+    Args:
+        frame: of tokens
+        name: of the group
+        about: what is said of it; unless given, the shape that was trained with
+        rewards: words for rewards that have some
 
-def of_frame(frame: pl.DataFrame, name: str) -> Shown:
-    """The group of kept tokens, `klip.runs.kept.SCHEMA`, with every shape beside the others."""
+    """
     steps = []
     for (step,), at in frame.group_by("step", maintain_order=True):
         by_row = at.group_by("sequence", maintain_order=True)
-        rows = [_kept_row(tokens) for _, tokens in by_row]
+        rows = [_kept_row(tokens, rewards) for _, tokens in by_row]
         steps.append((int(str(step)), rows))
     trained = frame.filter("trained")["shape"]
-    return Shown(name, str(trained[0]) if len(trained) else "", sorted(steps))
+    return Shown(name, about or (str(trained[0]) if len(trained) else ""), sorted(steps, key=_step))
 
 
-def _kept_row(tokens: pl.DataFrame) -> dict[str, Any]:
+def _step(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
+def _kept_row(tokens: pl.DataFrame, rewards: Mapping[float, str]) -> dict[str, Any]:
     shapes = {
         str(shape): (
             "".join(_LETTERS.get(fate, "k") for fate in of["fate"].to_list()),
@@ -115,15 +120,20 @@ def _kept_row(tokens: pl.DataFrame) -> dict[str, Any]:
     first = tokens.filter(pl.col("shape") == tokens["shape"][0])
     reward, age = first["reward"][0], first["age"][0]
     said = [
-        *([] if reward is None else [f"reward {reward:.3g}"]),
+        *([] if reward is None else [rewards.get(reward, f"reward {reward:.3g}")]),
         *([] if age is None else [f"age {age:g}"]),
     ]
     told = [_told(token) for token in first.iter_rows(named=True)]
-    return row(first["prompt"][0] or "", ", ".join(said), first["text"].to_list(), told, shapes)
+    texts = [UNKNOWN if text is None else text for text in first["text"].to_list()]
+    return row(first["prompt"][0] or "", ", ".join(said), texts, told, shapes)
 
 
 def _told(token: Mapping[str, Any]) -> str:
-    parts = [f"w {token['ratio']:.4g}", f"A {token['advantage']:+.3g}", str(token["part"])]
+    parts = [f"w {token['ratio']:.4g}", f"A {token['advantage']:+.3g}"]
+    if token["part"] is not None:
+        parts.append(str(token["part"]))
+    if token["text"] is None:
+        parts.append("text unknown")
     if token["span"] is not None:
         parts.append(str(token["span"]))
     if token["entropy"] is not None:
@@ -133,7 +143,8 @@ def _told(token: Mapping[str, Any]) -> str:
 
 def most_zeroed(frame: pl.DataFrame, count: int = 40) -> list[dict[str, Any]]:
     """The token strings that the run's own shape zeroed most often, and what others did to them."""
-    tokens = frame.with_columns(zeroed=(pl.col("fate") == "zeroed"))
+    known = frame.filter(pl.col("text").is_not_null())
+    tokens = known.with_columns(zeroed=(pl.col("fate") == "zeroed"))
     sums = tokens.group_by("text", "shape", "trained").agg(
         pl.col("zeroed").sum().alias("zeroed"), pl.len().alias("seen")
     )

@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import polars as pl
+
 from klip.draw.arms import arm_looks
 from klip.draw.panel import Picture
-from klip.pages.reading import Shown, of_samples
+from klip.pages.reading import Shown, of_frame
 from klip.pages.template import page
 from klip.pages.words import around_zero, marks, percent, reach, span, verdict
+from klip.runs.kept import kept_frame
 from klip.studies.arms import ArmFindings, GroupFindings, TokenFindings, shown_runs, start
 from klip.studies.study import Run, plain
 
@@ -23,6 +26,9 @@ _OWN: Final = frozenset({
     "warmup", "kind",
 })  # fmt: skip
 """Config fields that the page shows elsewhere."""
+
+VERDICTS: Final = {1.0: "right", 0.0: "wrong"}
+"""What the lab's rewards mean."""
 
 
 def render(
@@ -127,10 +133,26 @@ def _rows(rows: Sequence[ArmFindings]) -> list[dict[str, Any]]:
     ]
 
 
+def kept_tokens(findings: TokenFindings) -> pl.DataFrame | None:
+    """The tokens that the page shows, with the arm and the seed of each; None if there are none."""
+    runs = [run for run in shown_runs(findings.study) if run.samples]
+    names = {run.id: arm.name for arm in findings.arms for run in arm.runs}
+    frames = [
+        _kept(run).select(pl.lit(names[run.id]).alias("arm"), pl.lit(run.seed).alias("seed"), "*")
+        for run in runs
+    ]
+    return pl.concat(frames) if frames else None
+
+
+def _kept(run: Run) -> pl.DataFrame:
+    return kept_frame(run.samples, run.shape, int(run.config.get("shown", 0)))
+
+
 def _samples(arm: str, run: Run) -> Shown:
-    step = int(run.config.get("shown", 0))
-    about = f"seed {run.seed}, iteration {step}, {run.shape}"
-    return of_samples(arm, about, step, run.samples)
+    frame = _kept(run)
+    steps = frame["step"].unique().to_list()
+    when = f", iteration {steps[0]}" if len(steps) == 1 else ""
+    return of_frame(frame, arm, f"seed {run.seed}{when}, {run.shape}", VERDICTS)
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

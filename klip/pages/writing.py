@@ -7,6 +7,7 @@ What kind of study it is, PPO or tokens, is decided here and nowhere else.
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import polars as pl
 from matplotlib.figure import Figure
 
 from klip.disk import operations
@@ -31,6 +33,8 @@ from klip.studies.study import Study
 from klip.studies.tables import as_csv, as_json, as_latex, records, returns_as_latex
 
 Say = Callable[[str], None]
+KEPT = "tokens.parquet"
+"""The file of the tokens that a page shows, beside its tables."""
 
 
 class Page(Protocol):
@@ -48,6 +52,8 @@ class Report:
     """By the names of their files."""
     figures: Callable[[], dict[str, Figure]]
     """By the stems of their files."""
+    kept: Callable[[], pl.DataFrame | None] = lambda: None
+    """The tokens that the page shows, if it shows any."""
 
 
 def report_of(study: Study) -> Report:
@@ -63,6 +69,7 @@ def report_of(study: Study) -> Report:
                 "arms.json": as_json(arms.records(arm_findings)),
             },
             lambda: {picture.stem: as_matplotlib.drawn(picture) for picture in every},
+            partial(tokens.kept_tokens, arm_findings),
         )
     findings = find(study)
     described = pictures(findings)
@@ -118,7 +125,13 @@ def write_tables(whole: Report, folder: Path) -> list[Path]:
     texts = whole.tables()
     for name, text in texts.items():
         write_whole(folder / name, text.encode("utf-8"))
-    return [folder / name for name in texts]
+    written = [folder / name for name in texts]
+    if (kept := whole.kept()) is not None:
+        file = io.BytesIO()
+        kept.write_parquet(file)
+        write_whole(folder / KEPT, file.getvalue())
+        written.append(folder / KEPT)
+    return written
 
 
 def write_report(study: Study, page: Path, folder: Path | None) -> list[Path]:

@@ -15,6 +15,12 @@ from klip.theory import diagnostics
 FATES = {name[0]: name for name in diagnostics.FATES}
 """What a multiplier does to a token, by the letter that is kept for each."""
 
+PARTS = {name[0]: name for name in diagnostics.PARTS}
+"""The sets of the partition, likewise."""
+
+SPANS = {"r": "reasoning", "a": "answer"}
+"""The spans of a completion, likewise."""
+
 DIGITS = 4
 """significant digits of the numbers that are kept"""
 
@@ -33,11 +39,25 @@ class Completion:
     """m of each token"""
     fate: str
     """k, w, z, r or s for each token: kept, weakened, zeroed, reversed, strengthened"""
+    part: str | None = None
+    """i, k or p for each token: inside, kill, pass; None, as what follows, if it was not kept"""
+    span: str | None = None
+    """r or a for each token: reasoning, answer"""
+    entropy: tuple[float, ...] | None = None
+    """of the policy at each token, in nats"""
+    reward: float | None = None
+    step: int | None = None
+    """the iteration"""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What was kept, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def to_json(samples: Sequence[Completion]) -> bytes:
         """Completions as they are kept in a checkpoint."""
-        return json.dumps([asdict(sample) for sample in samples], separators=(",", ":")).encode()
+        return json.dumps([sample.fields for sample in samples], separators=(",", ":")).encode()
 
     @staticmethod
     def from_json(data: bytes) -> list[Completion]:
@@ -61,12 +81,20 @@ class Completion:
             ratio=ratio,
             pull=pull,
             fate=fate,
+            part=str(fields["part"]) if "part" in fields else None,
+            span=str(fields["span"]) if "span" in fields else None,
+            entropy=tuple(map(float, fields["entropy"])) if "entropy" in fields else None,
+            reward=float(fields["reward"]) if "reward" in fields else None,
+            step=int(fields["step"]) if "step" in fields else None,
         )
-        text = completion.text
-        if {len(text)} != {len(ratio), len(pull), len(fate)}:
-            raise ValueError(f"{text!r} has not one number for each token")
-        if not set(fate) <= FATES.keys():
-            raise ValueError(f"the fates of {text!r} are {fate!r}")
+        text, letters = completion.text, {"fate": FATES, "part": PARTS, "span": SPANS}
+        for name in ("ratio", "pull", "entropy", *letters):
+            of_tokens = getattr(completion, name)
+            if of_tokens is not None and len(of_tokens) != len(text):
+                raise ValueError(f"{text!r} has not one number for each token")
+        for name, known in letters.items():
+            if not set(getattr(completion, name) or "") <= known.keys():
+                raise ValueError(f"the {name}s of {text!r} are {getattr(completion, name)!r}")
         return completion
 
 

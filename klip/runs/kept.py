@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ import polars as pl
 
 from klip.disk import operations
 from klip.errors import KlipError
+from klip.runs.completions import FATES, PARTS, SPANS, Completion
 from klip.runs.files import disk, write_whole
 
 FOLDER: Final = "tokens"
@@ -62,6 +64,15 @@ def write_kept(folder: str | Path, step: int, columns: Mapping[str, Sequence[Any
 
 def kept_paths(folder: str | Path) -> list[Path]:
     """The files of kept tokens in a folder, or in its folder `tokens`, by step."""
+    return list(_by_step(folder).values())
+
+
+def kept_steps(folder: str | Path) -> list[int]:
+    """The steps whose tokens are kept in a folder."""
+    return list(_by_step(folder))
+
+
+def _by_step(folder: str | Path) -> dict[int, Path]:
     found = {
         int(match[1]): path
         for place in (Path(folder), Path(folder) / FOLDER)
@@ -69,7 +80,7 @@ def kept_paths(folder: str | Path) -> list[Path]:
         for path in place.iterdir()
         if (match := _NAME.fullmatch(path.name))
     }
-    return [found[step] for step in sorted(found)]
+    return dict(sorted(found.items()))
 
 
 def read_kept(folder: str | Path) -> pl.DataFrame:
@@ -86,3 +97,39 @@ def read_kept(folder: str | Path) -> pl.DataFrame:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise KlipError(f"{path} is not a file of kept tokens ({line}): remove it") from None
     return pl.concat(frames)
+
+
+def kept_frame(samples: Sequence[Completion], shape: str, step: int) -> pl.DataFrame:
+    """Completions of a run of this shape as kept tokens, `SCHEMA`.
+
+    `step` is that of completions which do not say theirs. What was not kept is null, but for the
+    reward: it is 1 or 0, and a completion whose advantage is positive had 1.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA}
+    seen: Counter[int] = Counter()
+    for sample in samples:
+        at = step if sample.step is None else sample.step
+        nothing = [None] * len(sample.text)
+        reward = float(sample.advantage > 0) if sample.reward is None else sample.reward
+        values = {
+            "step": at,
+            "sequence": seen[at],
+            "place": list(range(len(sample.text))),
+            "prompt": sample.prompt,
+            "text": list(sample.text),
+            "shape": shape,
+            "trained": True,
+            "ratio": list(sample.ratio),
+            "advantage": sample.advantage,
+            "multiplier": list(sample.pull),
+            "fate": [FATES[letter] for letter in sample.fate],
+            "part": nothing if sample.part is None else [PARTS[x] for x in sample.part],
+            "span": nothing if sample.span is None else [SPANS[x] for x in sample.span],
+            "age": float(sample.age),
+            "entropy": nothing if sample.entropy is None else list(sample.entropy),
+            "reward": reward,
+        }
+        seen[at] += 1
+        for name, value in values.items():
+            columns[name] += value if isinstance(value, list) else [value] * len(sample.text)
+    return pl.DataFrame(columns, schema=SCHEMA)

@@ -15,7 +15,7 @@ import hashlib
 import io
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -210,7 +210,7 @@ def _samples(study: Study) -> bytes:
     """The samples of the runs that a page shows, by run, and a checksum of them; or nothing."""
     if not is_tokens(study):
         return b""
-    by_run = {run.id: [asdict(sample) for sample in run.samples] for run in shown_runs(study)}
+    by_run = {run.id: [sample.fields for sample in run.samples] for run in shown_runs(study)}
     return _sealed(SAMPLES_FORMAT, "samples", by_run)
 
 

@@ -24,6 +24,12 @@ from klip.tokens.pool import Part, Pool
 ENTROPIES: Final = (0.1, 0.5, 1.0, 2.0)
 """The entropies, in nats, that divide tokens from those that are as good as certain to the open."""
 
+ENTROPY_LABELS: Final = (
+    *(f"{low:g}-{high:g}" for low, high in pairwise((0.0, *ENTROPIES))),
+    f"{ENTROPIES[-1]:g}+",
+)
+"""How the metrics name what lies between them: `entropy=0.5-1/zeroed`."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
@@ -190,8 +196,7 @@ class Diagnostics:
             entropy = torch.as_tensor(self.entropy, device=self.active.device)
             edges = torch.tensor(ENTROPIES, dtype=entropy.dtype, device=entropy.device)
             cell = torch.bucketize(entropy, edges, right=True).expand_as(self.active)
-            for i, (low, high) in enumerate(pairwise((0.0, *ENTROPIES, None))):
-                label = f"{low:g}+" if high is None else f"{low:g}-{high:g}"
+            for i, label in enumerate(ENTROPY_LABELS):
                 if bool((chosen := self.active & (cell == i)).any()):
                     yield f"entropy={label}/", chosen
 

@@ -23,7 +23,7 @@ COLUMNS = (
 def kept_columns(
     did: Mapping[str, Diagnostics],
     ids: Tensor,
-    pieces: Callable[[int], str],
+    pieces: Callable[[int], str | None],
     *,
     step: int,
     count: int,
@@ -35,7 +35,7 @@ def kept_columns(
     Args:
         did: what each shape did to the same batch, by name; the first is the one that trained
         ids: of tokens, `[B, T]`
-        pieces: the text of one id
+        pieces: the text of one id; None if it is not known
         step: of training
         count: how many sequences are kept
         prompts: a text for each sequence

@@ -84,6 +84,21 @@ class Pool:
             row["inert"] = float(self.tokens > 0 and not self.moved)
         return row | {name: total / max(n, 1) for name, (total, n) in self.means.items()}
 
+    def of_all(self) -> dict[str, float]:
+        """The share of all tokens that is in a part, and that is in it and zeroed, for each part.
+
+        A mean of these over batches, weighed by their tokens, is that of all tokens, which is not
+        so for fractions within a part; `answer/zeroed` is `answer/zeroed_of_all` over
+        `answer/tokens_of_all`.
+        """
+        tokens = max(self.tokens, 1)
+        return {
+            f"{prefix}{name}_of_all": float(part.totals.get(total, 0.0)) / tokens
+            for prefix, part in self.parts.items()
+            if prefix and not part.partial
+            for name, total in (("tokens", "count"), ("zeroed", "zeroed"))
+        }
+
     def in_cells(self) -> Pool:
         """The pool with counts in place of the numbers to rank, which takes less room."""
         parts = {

@@ -1,11 +1,27 @@
 """What an adapter may be given, and what it refuses before any training."""
 
 import pytest
+import torch
 
-from klip.adapters.common import check_fields, defaults, given_region, given_shape
+from klip.adapters.common import (
+    check_fields,
+    defaults,
+    given_region,
+    given_shape,
+    of_two_ratios,
+    say_once,
+    shown_metrics,
+)
 from klip.errors import KlipError
 from klip.shapes import CONTEXT_FIELDS, Clip, IcePop, KLk3, Shape, Truncate, catalogue, parse
-from klip.tokens import OPSM, ReferenceKL, SequenceMean, TokenRegion
+from klip.tokens import (
+    OPSM,
+    ReferenceKL,
+    SequenceMean,
+    TokenRegion,
+    token_context,
+    token_loss,
+)
 
 
 @pytest.mark.parametrize("cls", catalogue(Shape).values(), ids=lambda cls: cls.name)
@@ -80,3 +96,25 @@ def test_a_region_is_read_and_every_part_of_it_is_checked():
 
 def test_defaults_of_a_trainers_settings():
     assert defaults(Clip) == defaults(Clip(eps=0.5)) == {"eps": None, "low": None, "high": None}
+
+
+@pytest.mark.parametrize(("shape", "mark"), [("clip", ""), ("sapo", "@0.2")])
+def test_a_short_log_keeps_the_two_ratios_apart(shape, mark):
+    """Two kill counts and two sets of quantiles, of which one moves and the other is as it was."""
+    new, old = torch.tensor([[0.1, 0.5, -0.3]]), torch.zeros(1, 3)
+    context = token_context(new, old, behaviour_log_prob=old - 0.4)
+    row = token_loss(new, old, torch.ones(1), None, shape, context).diagnostics.metrics()
+    shown = shown_metrics("few")(row)
+    assert set(of_two_ratios(mark)) <= shown.keys()
+    assert shown[f"move/kill{mark}"] == pytest.approx(1 / 3)
+    assert shown[f"mismatch/kill{mark}"] == 1.0
+    w = torch.tensor([0.1, 0.4]).exp().tolist()
+    assert (shown["move/ratio_p50"], shown["mismatch/ratio_p50"]) == pytest.approx(tuple(w))
+    assert shown["mismatch/ratio_p01"] == shown["mismatch/ratio_p99"]
+
+
+def test_what_is_said_once_is_said_once():
+    say_once.cache_clear()
+    with pytest.warns(UserWarning, match="this"):
+        say_once("this")
+    say_once("this")  # a warning would be an error

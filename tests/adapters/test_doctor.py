@@ -55,6 +55,22 @@ def test_what_a_shape_needs_is_told(without_verl, monkeypatch):
     assert "it needs length, position, and has it" in doctor.look()[4].says
 
 
+def test_tokens_to_keep_are_told_and_a_folder_that_is_none_is_found(without_verl, monkeypatch):
+    monkeypatch.setenv("KLIP_SHAPE", "clip")
+    assert "tokens" not in {check.name for check in doctor.look()}
+    monkeypatch.setenv("KLIP_KEEP_TOKENS", "4")
+    found = {check.name: check for check in doctor.look()}["tokens"]
+    assert not found.ok
+    assert "needs KLIP_KEEP_IN" in found.says
+    monkeypatch.setenv("KLIP_KEEP_IN", "/runs/mine")
+    monkeypatch.setenv("KLIP_ANSWER_MARKER", "####")
+    found = {check.name: check for check in doctor.look()}["tokens"]
+    assert found.ok
+    assert found.says == (
+        "those of 4 completions a step go to /runs/mine; the answer follows '####'"
+    )
+
+
 def test_plugins_switched_off(monkeypatch):
     monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
     with pytest.raises(KlipError, match="VERL_USE_EXTERNAL_PLUGINS=none leaves klip out"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klip.adapters.verl_settings import Settings, settings
+from klip.adapters.verl_settings import Settings, Tokens, settings, tokens_asked
 from klip.errors import KlipError
 from klip.shapes import Clip
 from klip.tokens import OPSM, GeometricMean, Level, SequenceMean, SequenceSum, Token, TokenRegion
@@ -125,3 +125,24 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_path_that_depends_on_the_folder():
     with pytest.raises(KlipError, match="absolute path"):
         settings({"KLIP_CONFIG": "klip.toml"})
+
+
+def test_what_is_asked_of_tokens():
+    assert tokens_asked({}) == Tokens()
+    every = {"KLIP_ANSWER_MARKER": "####", "KLIP_KEEP_TOKENS": "4", "KLIP_KEEP_IN": "/runs/mine"}
+    assert tokens_asked(every) == Tokens("####", 4, "/runs/mine")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"KEEP_TOKENS": "four", "KEEP_IN": "/x"}, r"KLIP_KEEP_TOKENS='four' must be 0 or more"),
+        ({"KEEP_TOKENS": "-1", "KEEP_IN": "/x"}, r"KLIP_KEEP_TOKENS='-1' must be 0 or more"),
+        ({"KEEP_TOKENS": "4"}, r"needs KLIP_KEEP_IN, the absolute path of a folder"),
+        ({"KEEP_TOKENS": "4", "KEEP_IN": "x"}, r"not 'x': workers run in other folders"),
+        ({"KEEP_IN": "/x"}, r"KLIP_KEEP_IN=/x is for tokens: set KLIP_KEEP_TOKENS=4 too"),
+    ],
+)
+def test_what_cannot_be_asked_of_tokens(said, message):
+    with pytest.raises(KlipError, match=message):
+        tokens_asked({f"KLIP_{name}": value for name, value in said.items()})

@@ -10,7 +10,7 @@ from klip.errors import KlipError
 from klip.lab.config import TokenConfig, Warmup, check, check_warmup
 
 GOOD = TokenConfig("group", "arm", "clip(eps=0.1)")
-MAY_BE_NOTHING = {"seed", "place", "replay", "slip", "forget"}
+MAY_BE_NOTHING = {"seed", "place", "replay", "slip", "forget", "keep_tokens"}
 
 
 def numbers(cls):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from klip.lab.addition import encode
-from klip.lab.explaining import GROUPS, OF_EACH, explained
+from klip.lab.explaining import GROUPS, OF_EACH, Studied, explained, kept
 from klip.tokens import token_loss
 
 from .conftest import start, tiny
@@ -24,7 +24,7 @@ def told(*groups):
     advantage = torch.tensor([SIGNS[word] for word in outcomes])
     loss = token_loss(moved, torch.zeros_like(moved), advantage, mask)
     age = torch.arange(size)
-    return explained(prompts, completions, loss.diagnostics, age, GROUP)
+    return explained(Studied(prompts, completions, age, GROUP), loss.diagnostics)
 
 
 def test_right_and_wrong_ones_of_the_first_prompts_that_have_both():
@@ -43,6 +43,25 @@ def test_right_and_wrong_ones_of_the_first_prompts_that_have_both():
 
 def test_without_both_there_is_nothing_to_compare():
     assert told(["right"] * 4, ["wrong"] * 4, ["even"] * 4) == []
+
+
+def test_kept_completions_come_in_turn_with_all_that_is_known():
+    words = ["wrong", "right", "wrong", "even"]
+    new = torch.tensor([[0.0, 0.5, -0.5]] * 8)
+    advantage = torch.tensor([SIGNS[word] for word in ["even"] * 4 + words])
+    did = token_loss(new, torch.zeros_like(new), advantage).diagnostics
+    ids = torch.tensor([encode("3#3")] * 8)
+    batch = Studied(torch.tensor([encode("1+2=")] * 8), ids, torch.arange(8), GROUP)
+    answer, entropy = ids == ids[0, 2], torch.full((8, 3), 0.5)
+    answer[:, 0] = False
+    (right, wrong) = kept(batch, did, answer, entropy, count=3, step=6)
+    assert (right.age, wrong.age) == (5, 4)  # the row of each
+    assert (right.part, wrong.part) == ("ikp", "ipk")
+    assert (right.reward, wrong.reward) == (1.0, 0.0)
+    assert right.span == "rra"
+    assert right.entropy == (0.5,) * 3
+    assert right.step == 6
+    assert len(kept(batch, did, answer, entropy, count=1, step=6)) == 1
 
 
 def test_tokens_are_told_by_hand():

@@ -1,6 +1,9 @@
 """Training: the shape really decides, ages really vary, and the same seed gives the same bytes."""
 
+from dataclasses import replace
+
 import numpy as np
+import polars as pl
 import pytest
 
 from klip.engine.advance import Keeping
@@ -8,6 +11,8 @@ from klip.engine.job import Stopped
 from klip.errors import NotFinite
 from klip.lab.training import TokenRun
 from klip.runs import read_run
+from klip.runs.completions import Completion
+from klip.runs.kept import kept_frame
 
 from .conftest import begun, start, tiny, train
 
@@ -226,3 +231,29 @@ def test_a_run_goes_on_from_any_iteration(home, done):
         part.iterate()
     again.restore(done, part.arrays())
     assert [again.iterate() for _ in range(2)] == rows[done:]
+
+
+def test_kept_tokens_change_nothing_else(home):
+    """At every look, from learning that is the same to the bit; and in place of `shown`."""
+    slow = {"prompts": 16, "learning_rate": 1e-3}  # so that completions go on to differ
+    plain, keeping = (start(home, tiny("clip(eps=0.05)", keep_tokens=n, **slow)) for n in (0, 3))
+    rows = [[run.iterate() for _ in range(6)] for run in (plain, keeping)]
+    assert rows[0] == rows[1]
+    before, after = plain.arrays(), keeping.arrays()
+    assert all(np.array_equal(before[name], after[name]) for name in before if name != "samples")
+    frame = kept_frame(keeping.samples, "clip", 0)
+    assert frame["step"].unique().sort().to_list() == [2, 4, 6]
+    assert not any(frame[name].is_null().any() for name in frame.columns)
+    for row in frame.iter_rows(named=True):
+        out = row["ratio"] > 1.05 if row["advantage"] > 0 else row["ratio"] < 0.95
+        assert (row["part"] == "kill") == (row["fate"] == "zeroed") == out
+    after_marker = (pl.col("text") == "#").cum_sum().over("step", "sequence") > 0
+    answers = frame.filter(after_marker & (pl.col("text") != "#"))["span"]
+    assert answers.unique().to_list() == ["answer"]
+    assert Completion.from_json(after["samples"].tobytes()) == keeping.samples
+
+
+def test_a_run_without_kept_tokens_is_the_run_that_it_was():
+    c = tiny("clip")
+    assert "keep_tokens" not in c.stored
+    assert replace(c, keep_tokens=2).id != c.id == replace(c, keep_tokens=0).id

@@ -1,15 +1,17 @@
 """The view of completions: every character can be seen, and shapes stand beside each other."""
 
 import unicodedata
+from dataclasses import replace
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.pages.reading import LONGEST, most_zeroed, of_frame, of_samples, visible
+from klip.pages.reading import LONGEST, UNKNOWN, most_zeroed, of_frame, visible
+from klip.pages.tokens import VERDICTS
 from klip.runs.completions import Completion
-from klip.runs.kept import SCHEMA
+from klip.runs.kept import SCHEMA, kept_frame
 from tests.runs.test_kept import columns
 
 
@@ -57,8 +59,21 @@ def test_the_most_often_zeroed_come_first():
 
 def test_the_labs_samples_are_a_case():
     sample = Completion("1+1=", "2$", 3, -0.5, (1.0, 0.7), (-0.5, 0.0), "kz")
-    view = of_samples("arm", "seed 0", 10, [sample]).data
-    (row,) = view["steps"][0]["rows"]
-    assert row["about"] == "wrong, age 3"
-    assert row["texts"] == ["2", "$"]
-    assert row["shapes"] == [{"name": "", "fates": "kz", "m": [-0.5, 0.0]}]
+    whole = replace(sample, part="ik", span="ra", entropy=(0.1, 0.2), reward=1.0, step=12)
+    view = of_frame(kept_frame([sample, whole], "clip", 10), "arm", "seed 0", VERDICTS).data
+    assert (view["name"], view["about"]) == ("arm", "seed 0")
+    (before,), (after,) = (at["rows"] for at in view["steps"])
+    assert [at["step"] for at in view["steps"]] == [10, 12]
+    assert (before["about"], after["about"]) == ("wrong, age 3", "right, age 3")
+    assert before["texts"] == ["2", "$"]
+    assert before["told"][1] == "w 0.7, A -0.5"
+    assert after["told"][1] == "w 0.7, A -0.5, kill, answer, entropy 0.2"
+    assert before["shapes"] == [{"name": "clip", "fates": "kz", "m": [-0.5, 0.0]}]
+
+
+def test_a_token_without_text_has_its_place():
+    kept = frame(columns(1, text=[None, None]))
+    (row,) = of_frame(kept, "run").data["steps"][0]["rows"]
+    assert row["texts"] == [UNKNOWN, UNKNOWN]
+    assert "text unknown" in row["told"][0]
+    assert most_zeroed(kept) == []

@@ -2,6 +2,7 @@
 
 import shutil
 
+import polars as pl
 import pytest
 
 from klip.draw import arms as arm_pictures
@@ -9,6 +10,7 @@ from klip.draw.as_matplotlib import write
 from klip.pages.tokens import conclusion
 from klip.pages.words import points, verdict
 from klip.pages.writing import report_of, write_report
+from klip.runs.kept import SCHEMA
 from klip.studies.arms import find_arms
 from klip.studies.packing import pack
 from klip.studies.reading import read_study
@@ -84,6 +86,20 @@ def test_figures_are_written_and_are_the_same_twice(trained, tmp_path):
     assert len(one) == 3 * len(stems)
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
     assert write_report(study, tmp_path / "page.html", None) == [tmp_path / "page.html"]
+
+
+def test_the_tokens_of_the_page_are_written_as_parquet(trained, tmp_path):
+    study = read_study(trained)
+    written = write_report(study, tmp_path / "page.html", tmp_path / "figures")
+    (path,) = [path for path in written if path.suffix == ".parquet"]
+    kept = pl.read_parquet(path)
+    assert kept.columns == ["arm", "seed", *SCHEMA]
+    assert dict(kept.select(list(SCHEMA)).schema) == SCHEMA
+    shown = [run for run in study.runs if run.seed == 0 and run.status == "done"]
+    assert set(kept["shape"]) <= {run.shape for run in shown}
+    assert kept["part"].is_null().all()  # these runs did not keep it
+    first = kept.filter(pl.col("arm") == kept["arm"][0], pl.col("sequence") == 0)
+    assert "".join(first["text"]) == "4+5=9#9$"
 
 
 def test_a_metrics_file_that_was_changed_is_said_on_the_page(copy):

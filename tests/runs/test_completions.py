@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klip.errors import KlipError
-from klip.runs.completions import FATES, Completion
+from klip.runs.completions import FATES, PARTS, SPANS, Completion
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -23,8 +23,21 @@ def completions(draw):
         advantage=draw(finite),
         ratio=draw(numbers),
         pull=draw(numbers),
-        fate="".join(draw(st.sampled_from(sorted(FATES))) for _ in text),
+        fate=draw(letters(FATES, text)),
+        **draw(st.sampled_from([{}, draw(details(text, numbers))])),
     )
+
+
+def letters(names, text):
+    return st.text(sorted(names), min_size=len(text), max_size=len(text))
+
+
+def details(text, numbers):
+    """What only a run that keeps tokens keeps."""
+    return st.fixed_dictionaries({
+        "part": letters(PARTS, text), "span": letters(SPANS, text), "entropy": numbers,
+        "reward": finite, "step": st.integers(0, 1000),
+    })  # fmt: skip
 
 
 @given(st.lists(completions(), max_size=4))
@@ -34,6 +47,13 @@ def test_there_and_back(samples):
 
 def test_each_fate_has_its_letter():
     assert list(FATES) == ["k", "w", "z", "r", "s"]
+    assert list(PARTS) == ["i", "k", "p"]
+
+
+def test_what_was_not_kept_is_not_written():
+    """So a run without kept tokens has the bytes that it had before there were any."""
+    sample = Completion.read(GOOD)
+    assert json.loads(Completion.to_json([sample])) == [GOOD]
 
 
 GOOD = {
@@ -52,6 +72,8 @@ GOOD = {
         ([{**GOOD, "ratio": [1.0]}], "'3\\$' has not one number for each token"),
         ([{**GOOD, "fate": "k"}], "has not one number for each token"),
         ([{**GOOD, "fate": "kx"}], "the fates of '3\\$' are 'kx'"),
+        ([{**GOOD, "part": "ix"}], "the parts of '3\\$' are 'ix'"),
+        ([{**GOOD, "span": "r"}], "has not one number for each token"),
         ([{**GOOD, "age": "old"}], "'old'"),
         ([{**GOOD, "age": float("inf")}], "infinity"),
         ([{**GOOD, "pull": None}], "not iterable"),

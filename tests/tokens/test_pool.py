@@ -122,3 +122,26 @@ def test_it_can_be_sent():
 def test_nothing_to_pool_is_an_error():
     with pytest.raises(KlipError, match="nothing to pool"):
         pooled([])
+
+
+def test_shares_of_all_tokens_may_be_averaged_over_batches():
+    """Weighed by tokens, they are those of the pool; and their quotient is the part's fraction."""
+    spans = {"late": torch.arange(4).expand(3, 4) > 1}
+    pools = []
+    for seed in (1, 2):
+        new = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+        mask = torch.arange(4) < torch.tensor([[4], [seed], [3]])
+        context = Context(entropy=new.abs(), age=torch.tensor([0.0, 1.0, 2.0]))
+        loss = token_loss(
+            new, torch.zeros_like(new), torch.ones(3), mask, "clip", context, spans=spans
+        )
+        pools.append(loss.diagnostics.pool())
+    whole = pooled(pools)
+    row, shares = whole.metrics(), whole.of_all()
+    assert {"late/tokens_of_all", "age=1/zeroed_of_all"} <= shares.keys()
+    for name, share in shares.items():
+        parts = [pool.of_all().get(name, 0.0) * pool.tokens / whole.tokens for pool in pools]
+        assert sum(parts) == pytest.approx(share)
+    assert row["late/zeroed"] == pytest.approx(
+        shares["late/zeroed_of_all"] / shares["late/tokens_of_all"]
+    )

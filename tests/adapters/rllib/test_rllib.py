@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import pytest
+import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
@@ -96,6 +97,45 @@ def test_steps_are_rllibs_own():
             optimiser.step()
         ends.append(torch.cat([p.detach().flatten() for p in parameters]))
     assert (ends[1] - ends[0]).abs().max() <= 1e-10 * ends[0].abs().max()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray on one core, without which RLlib builds no algorithm; it ends with the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else it writes a token into the user's home
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_whole_run_is_rllibs_own(cluster):
+    """`algo.train()`, twice: what was sampled, the losses and the parameters at the end."""
+    runs = []
+    for kind, shape in ((PPOTorchLearner, None), (ShapePPOLearner, "clip(eps=0.3)")):
+        sizes = {"train_batch_size_per_learner": 128, "minibatch_size": 64, "num_epochs": 6}
+        _, config = learner(kind, shape, lr=1e-2, **sizes)
+        config = config.env_runners(num_env_runners=0).learners(num_learners=0)
+        algorithm = config.build_algo()
+        module = algorithm.learner_group._learner.module[MODULE]
+        start = torch.cat([p.detach().flatten().clone() for p in module.parameters()])
+        first, last = algorithm.train(), algorithm.train()
+        end = torch.cat([p.detach().flatten() for p in module.parameters()])
+        algorithm.stop()
+        runs.append((first, last, start, end))
+    (first, last, start, end), (ours_first, ours, ours_start, ours_end) = runs
+    assert torch.equal(start, ours_start)
+    assert (end - start).abs().max() > 0.05
+    assert (ours_end - end).abs().max() < 1e-4 * end.abs().max()  # 12 steps of Adam in float32
+    for stock, own in ((first, ours_first), (last, ours)):
+        name = "episode_return_mean"
+        assert own["env_runners"][name] == stock["env_runners"][name]
+        for loss in (POLICY_LOSS_KEY, "vf_loss"):
+            theirs, found = (float(row["learners"][MODULE][loss]) for row in (stock, own))
+            assert found == pytest.approx(theirs, rel=1e-3, abs=1e-5)
+    assert float(ours["learners"][MODULE]["klip/kill"]) > 0.02  # the clip had something to do
 
 
 def test_another_shape_goes_elsewhere():

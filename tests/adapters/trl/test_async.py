@@ -172,6 +172,10 @@ def test_a_run_is_trls_own_run(tmp_path):
     for entry in own:  # learned from once: what was off was off before
         assert entry["klip/move/kill"] == 0
         assert entry["klip/mismatch/kill"] == pytest.approx(entry["klip/kill"])
+        for ratio, spread in (("move", 0), ("mismatch", 0.2)):
+            low, middle, high = (entry[f"klip/{ratio}/ratio_{p}"] for p in ("p01", "p50", "p99"))
+            assert low <= middle <= high
+            assert high - low >= spread
         assert any(name.startswith("klip/age=") for name in entry)
 
 

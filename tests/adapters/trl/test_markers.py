@@ -8,8 +8,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from klip.adapters.common import reader
 from klip.adapters.trl import KlipGRPOTrainer
-from klip.adapters.trl_batch import mark, reader
+from klip.adapters.trl_batch import mark
 from klip.adapters.trl_window import ENOUGH
 from klip.errors import KlipError
 from tests.adapters.trl.world import logged, trainer

@@ -176,6 +176,7 @@ def main(result):
         os.environ["KLIP_SHAPE"] = "is"
         runs["without a trust region"] = train(model, "klip")
         os.environ["KLIP_WATCH"] = "sapo; is"
+        os.environ |= {"KLIP_KEEP_TOKENS": "2", "KLIP_KEEP_IN": str(Path(result).parent.resolve())}
         plugin = sys.modules["klip.adapters.verl"]
         plugin.watch_losses(plugin.pooled_by_verl)
         runs["watched"] = train(model, "vanilla", clip_ratio_high=0.28)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from klip.adapters import doctor
+from klip.runs.kept import read_kept
 from klip.tokens import OPSM
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +71,14 @@ def test_verls_own_engine_trains_alike(tmp_path):
         assert found["klip/kill"] == pytest.approx(found["actor/pg_clipfrac"], abs=0.05)
         assert found["klip/instead/is/zeroed"] == 0
         assert found["klip/mismatch/kill"] > 0  # the sampler is 0.3 away
+        shares = [x for name, x in found.items() if re.search("entropy=.*/tokens_of_all", name)]
+        assert sum(shares) == pytest.approx(1, abs=1e-5)
+    # Each minibatch is a step to this engine, which does not say where verl's steps end.
+    kept = read_kept(tmp_path)
+    assert kept.filter("trained").n_unique("step") == 24
+    assert kept["shape"].unique(maintain_order=True).to_list() == ["vanilla", "sapo", "is"]
+    assert not kept["entropy"].is_null().any()
+    assert kept["text"].is_null().all()  # its model came without a tokenizer
 
 
 class TestDoctor:
