@@ -43,14 +43,14 @@ class Run:
     path: str
     """Relative to the folder that was read."""
     id: str
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
     status: str
     """running, stopped, done, diverged, failed or damaged"""
     reason: str
-    machines: tuple[Mapping[str, Any], ...]
-    history: tuple[str, ...]
+    machines: tuple[Mapping[str, Any], ...] = field(repr=False)
+    history: tuple[str, ...] = field(repr=False)
     notes: tuple[str, ...]
-    digest: str
+    digest: str = field(repr=False)
     """Of all arrays and metrics: equal where two runs trained to the same bytes."""
     metrics: Mapping[str, Column] = field(repr=False)
     samples: tuple[Completion, ...] = field(default=(), repr=False)
@@ -117,10 +117,10 @@ class Variant:
 
     task: str
     shape: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
     label: str
     """The shape in brief, with the settings in which variants of its task differ."""
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...] = field(repr=False)
     """By seed."""
 
     @property
