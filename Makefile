@@ -20,11 +20,11 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/mypy
 
 test: style .venv-trl/.dev .venv-verl/.dev .venv-torchrl/.dev .venv-rllib/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
-	$(BIN)/pytest -n 2
-	.venv-trl/bin/python -m pytest -n 2 tests/adapters/trl klip/adapters/trl.py
-	.venv-verl/bin/python -m pytest -n 2 tests/adapters/verl klip/adapters/verl.py klip/adapters/verl_watch.py
-	.venv-torchrl/bin/python -m pytest -n 2 tests/adapters/torchrl
-	.venv-rllib/bin/python -m pytest -n 2 tests/adapters/rllib
+	$(BIN)/pytest -n 2 --dist worksteal
+	.venv-trl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/trl klip/adapters/trl.py
+	.venv-verl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/verl klip/adapters/verl.py klip/adapters/verl_watch.py
+	.venv-torchrl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/torchrl
+	.venv-rllib/bin/python -m pytest -n 2 --dist worksteal tests/adapters/rllib
 
 docs: .venv-docs/.dev  ## the site, in site/html: notebooks executed, links checked, no warning
 	.venv-docs/bin/python -m pytest tests/site/test_notebooks.py
