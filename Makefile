@@ -19,12 +19,13 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: style .venv-trl/.dev .venv-verl/.dev .venv-torchrl/.dev .venv-rllib/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
+test: style .venv-trl/.dev .venv-verl/.dev .venv-torchrl/.dev .venv-rllib/.dev .venv-losses/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
 	$(BIN)/pytest -n 2 --dist worksteal
 	.venv-trl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/trl klip/adapters/trl.py
 	.venv-verl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/verl klip/adapters/verl.py klip/adapters/verl_watch.py
 	.venv-torchrl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/torchrl
 	.venv-rllib/bin/python -m pytest -n 2 --dist worksteal tests/adapters/rllib
+	.venv-losses/bin/python -m pytest tests/adapters/test_openrlhf.py tests/adapters/test_skyrl.py
 
 docs: .venv-docs/.dev  ## the site, in site/html: notebooks executed, links checked, no warning
 	.venv-docs/bin/python -m pytest tests/site/test_notebooks.py
@@ -59,6 +60,14 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check 'klip-rl[$*]'
 	touch $@
 
+# OpenRLHF and SkyRL need graphics cards as a whole; their losses do not.
+.venv-losses/.dev: .venv/.dev
+	$(PYTHON) -m venv .venv-losses
+	echo "import site; site.addsitedir('$(CURDIR)/.venv/$(SITE)')" > .venv-losses/$(SITE)/below.pth
+	.venv-losses/bin/pip install --quiet --disable-pip-version-check --no-deps openrlhf==0.11.2 skyrl==0.3.0
+	.venv-losses/bin/pip install --quiet --disable-pip-version-check hydra-core jaxtyping loguru omegaconf
+	touch $@
+
 # The wheel alone, as `pip install klip-rl` gives it; tests/test_wheel.py runs its commands.
 .venv-wheel/.ready: .venv/.dev $(shell find klip -type f -not -name '*.pyc')
 	rm -rf .venv-wheel
@@ -68,5 +77,5 @@ figures: .venv/.core  ## draw the pictures of docs/ anew
 	touch $@
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-trl .venv-verl .venv-torchrl .venv-rllib .venv-wheel .venv-docs .cache
+	rm -rf .venv .venv-trl .venv-verl .venv-torchrl .venv-rllib .venv-losses .venv-wheel .venv-docs .cache
 	rm -rf quickstart site .mypy_cache .ruff_cache .hypothesis
