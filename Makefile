@@ -22,7 +22,7 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 test: style .venv-trl/.dev .venv-verl/.dev .venv-torchrl/.dev .venv-rllib/.dev .venv-losses/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
 	$(BIN)/pytest -n 2 --dist worksteal
 	.venv-trl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/trl klip/adapters/trl.py
-	.venv-verl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/verl klip/adapters/verl.py klip/adapters/verl_watch.py
+	.venv-verl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/verl klip/adapters/verl*.py
 	.venv-torchrl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/torchrl
 	.venv-rllib/bin/python -m pytest -n 2 --dist worksteal tests/adapters/rllib
 	.venv-losses/bin/python -m pytest tests/adapters/test_openrlhf.py tests/adapters/test_skyrl.py

@@ -7,7 +7,10 @@ PARTS = {
         *("klip/adapters/trl.py", "klip/adapters/trl_async.py", "klip/adapters/trl_watch.py"),
         *("klip/adapters/trl_window.py", "tests/adapters/trl"),
     ),
-    "verl": ("klip/adapters/verl.py", "klip/adapters/verl_watch.py", "tests/adapters/verl"),
+    "verl": (
+        *("klip/adapters/verl.py", "klip/adapters/verl_batch.py", "klip/adapters/verl_keeping.py"),
+        *("klip/adapters/verl_watch.py", "tests/adapters/verl"),
+    ),
     "tree": ("klip/adapters/rllib.py", "tests/adapters/rllib"),  # RLlib needs it, Ray does not
     "torchrl": ("klip/adapters/torchrl.py", "tests/adapters/torchrl"),
     "stable_baselines3": (

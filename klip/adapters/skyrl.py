@@ -36,7 +36,6 @@ OF_SAMPLER = frozenset(FIELDS[5:])
 """The fields that follow from the sampler's log-probs."""
 LOGGED = (*FATES, "zeroed_mass", "pull", "ratio_deviation")
 """The diagnostics whose mean over microbatches is meaningful."""
-UTILS = "skyrl.backends.skyrl_train.utils"
 USUAL = 0.2
 """SkyRL's default of both clip radii."""
 
@@ -60,7 +59,9 @@ class SkyRLLoss:
         """The loss and the numbers that SkyRL logs; tensors are `[B, T]`."""
         self._check(config, rollout_logprobs)
         mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
-        correct = importlib.import_module(f"{UTILS}.off_policy_correction_utils")
+        correct = importlib.import_module(
+            "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
+        )
         c, kept, more = correct.apply_off_policy_correction(
             torch.ones_like(old_log_probs),
             old_log_probs,
@@ -145,4 +146,6 @@ def register(
 
     """
     loss = policy_loss(shape, level=level, gates=gates)
-    importlib.import_module(f"{UTILS}.ppo_utils").PolicyLossRegistry.register(name, loss)
+    importlib.import_module(
+        "skyrl.backends.skyrl_train.utils.ppo_utils"
+    ).PolicyLossRegistry.register(name, loss)

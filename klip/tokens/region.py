@@ -66,7 +66,7 @@ def named(kind: type[V], value: V | str) -> V:
     GeometricMean(low=0.3, high=0.5)
     >>> named(Level, "sentence")
     Traceback (most recent call last):
-    klip.shapes.names.NameUnknown: no level is called 'sentence'; there are token, sequence-mean, sequence-sum, geometric-mean
+    klip.shapes.names.NameUnknown: no level is called 'sentence'; there are token, sequence-mean, sequence-sum, geometric-mean, prefix-sum, prefix-mean
     """  # noqa: E501 - a traceback in a doctest is one line
     if isinstance(value, str):
         value = cast("V", _parsed(cast("Any", kind), value))

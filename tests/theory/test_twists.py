@@ -45,12 +45,12 @@ def test_one_thing_is_found(pull, words):
 
 
 def test_the_penalty_is_known_even_if_the_shape_is_not():
-    found = twist(lambda x, a: np.exp(x) * a * np.exp(-3 * x**2) + 0.2 * x)
+    found = twist(lambda x, a: np.exp(x) * a * np.exp(-3 * abs(x) ** 3) + 0.2 * x)
     assert (found.penalty, found.match.twist) == (KLk2(b=0.2), "")
 
 
 def test_a_stranger_has_no_twist():
-    found = twist(lambda x, a: np.exp(x) * a * np.exp(-3 * x**2))
+    found = twist(lambda x, a: np.exp(x) * a * np.exp(-3 * abs(x) ** 3))
     assert (found.match.twist, found.hint, found.penalty, found.power) == ("", "", None, 1)
 
 
