@@ -1,6 +1,9 @@
 """Adapters whose library is not installed are left to the environment that has it."""
 
+import builtins
 from importlib.util import find_spec
+
+import pytest
 
 PARTS = {
     "trl": (
@@ -21,3 +24,10 @@ PARTS = {
 }
 
 collect_ignore = [part for name, parts in PARTS.items() if not find_spec(name) for part in parts]
+
+
+@pytest.fixture(autouse=True)
+def forget_last_value():
+    """A doctest leaves the last value it showed in `builtins._`, which libraries then find there."""
+    yield
+    vars(builtins).pop("_", None)
