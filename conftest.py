@@ -28,6 +28,6 @@ collect_ignore = [part for name, parts in PARTS.items() if not find_spec(name) f
 
 @pytest.fixture(autouse=True)
 def forget_last_value():
-    """A doctest leaves the last value it showed in `builtins._`, which libraries then find there."""
+    """A doctest leaves what it showed last in `builtins._`, where libraries then find it."""
     yield
     vars(builtins).pop("_", None)
