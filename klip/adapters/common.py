@@ -26,12 +26,19 @@ from klip.shapes import (
     parameter,
     parse,
 )
+from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.theory.diagnostics import FATES, PARTS
 from klip.tokens import Level, TokenRegion
 from klip.tokens.old import TwoRatios
 from klip.tokens.region import ROOMS
 
 T = TypeVar("T")
+
+OF_TOKENS = frozenset({"length", "mask", "old_log_prob", "position", "sequence"})
+"""The context fields that log-probs and mask give in any trainer of language models."""
+OF_SAMPLER = TWO_RATIOS | OF_BATCH
+"""The context fields that are made of the sampler's log-probs; those of a batch are of the part of
+it that one pass learns from."""
 
 LOGGED = (
     *(*FATES, "zeroed_mass", "reversed_mass", "pull", "k3"),

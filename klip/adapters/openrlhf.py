@@ -17,19 +17,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from klip.adapters.common import TrainersWeight, given_region
+from klip.adapters.common import OF_SAMPLER, OF_TOKENS, TrainersWeight, given_region
 from klip.errors import KlipError
 from klip.shapes import Parameter, Shape, parameter
 from klip.shapes.backend import native_exp
 from klip.tokens import Diagnostics, Reducer, token_context, token_loss, token_multiplier
 
 TRAINER = "OpenRLHF"
-FIELDS = (
-    *("old_log_prob", "mask", "position", "length", "sequence", "behaviour_log_ratio"),
-    *("proximal_log_ratio", "effective_size", "deviation", "second_moment"),
-)
-OF_SAMPLER = frozenset(FIELDS[5:])
-"""The fields that follow from the sampler's log-probs."""
+FIELDS = OF_TOKENS | OF_SAMPLER
 USUAL = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": None}
 """What OpenRLHF's loss has where the user has not chosen it."""
 INSTEAD = {

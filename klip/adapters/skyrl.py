@@ -19,7 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from klip.adapters.common import TrainersWeight, given_region, logged, short_log
+from klip.adapters.common import (
+    OF_SAMPLER,
+    OF_TOKENS,
+    TrainersWeight,
+    given_region,
+    logged,
+    short_log,
+)
 from klip.errors import KlipError
 from klip.shapes import Shape
 from klip.shapes.backend import native_exp
@@ -28,12 +35,7 @@ from klip.theory.profile import profile
 from klip.tokens import Denominator, TokenRegion, token_context, token_loss, token_multiplier
 
 TRAINER = "SkyRL"
-FIELDS = (
-    *("old_log_prob", "mask", "position", "length", "sequence", "behaviour_log_ratio"),
-    *("proximal_log_ratio", "effective_size", "deviation", "second_moment"),
-)
-OF_SAMPLER = frozenset(FIELDS[5:])
-"""The fields that follow from the sampler's log-probs."""
+FIELDS = OF_TOKENS | OF_SAMPLER
 LOGGED = (*FATES, "zeroed_mass", "pull", "ratio_deviation")
 """The diagnostics whose mean over microbatches is meaningful."""
 USUAL = 0.2

@@ -18,13 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from klip.adapters.common import given_region, nothing_dropped
+from klip.adapters.common import OF_SAMPLER, OF_TOKENS, given_region, nothing_dropped
 from klip.adapters.trl_record import record_of, recording
 from klip.adapters.trl_window import Windows
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
 from klip.shapes.backend import native_exp
-from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.tokens import Diagnostics, Level, Packing, TokenRegion, token_context, token_loss
 
 try:
@@ -35,11 +34,7 @@ except ModuleNotFoundError:
 __all__ = ["KlipAsyncGRPOTrainer"]
 
 TRAINER = "TRL's AsyncGRPOTrainer"
-FIELDS = (
-    TWO_RATIOS
-    | OF_BATCH
-    | {"age", "entropy", "length", "mask", "old_log_prob", "position", "sequence"}
-)
+FIELDS = OF_TOKENS | OF_SAMPLER | {"age", "entropy"}
 """The context fields that reach its loss."""
 
 AGE = "klip_age"

@@ -9,25 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from klip.adapters.common import defaults
+from klip.adapters.common import OF_SAMPLER, OF_TOKENS, defaults
 from klip.adapters.trl_batch import has_reference
 from klip.errors import KlipError
 from klip.shapes import CISPO, SAPO, Clip, DualClip, Gate, IcePop, Shape, Truncate
-from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.shapes.value import Value
 from klip.tokens import OPSM, Level, SequenceMean, Token, TokenRegion
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
 """TRL's losses that differ only in how they average tokens, which is left to TRL."""
 
-OF_SAMPLER = TWO_RATIOS | OF_BATCH
-"""The context fields that are made of the sampler's log-probs; those of a batch are of the part of
-it that one pass learns from."""
-
-FIELDS = OF_SAMPLER | {
-    *("age", "entropy", "length", "mask"),
-    *("old_log_prob", "position", "reference_log_ratio", "sequence"),
-}
+FIELDS = OF_TOKENS | OF_SAMPLER | {"age", "entropy", "reference_log_ratio"}
 """The context fields that TRL has; the log-ratios need settings, which `check` demands."""
 
 _IN_KLIP = {

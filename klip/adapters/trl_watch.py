@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from klip.adapters.common import check_fields
+from klip.adapters.common import OF_SAMPLER, check_fields
 from klip.adapters.trl_batch import VERSION, look
 from klip.adapters.trl_keeping import Keeper
-from klip.adapters.trl_settings import FIELDS, OF_SAMPLER, own_region
+from klip.adapters.trl_settings import FIELDS, own_region
 from klip.adapters.trl_window import AnswerFinder, Windows
 from klip.errors import KlipError
 from klip.shapes import Clip

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klip.adapters.common import given_region, given_shape, shown_metrics
+from klip.adapters.common import OF_TOKENS, given_region, given_shape, shown_metrics
 from klip.errors import KlipError
 from klip.shapes import Gate, Penalty, Shape
 from klip.tokens import Level, Token, TokenRegion
 
 TRAINER = "verl"
-FIELDS = ("length", "mask", "old_log_prob", "position", "sequence")
-"""The context fields that a registered loss has, all from log-probs and mask."""
+FIELDS = OF_TOKENS
+"""The context fields that a registered loss has."""
 
 WAYS_OUT = {
     "behaviour_log_ratio": "verl corrects for the sampler itself, with "
