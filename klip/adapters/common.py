@@ -12,23 +12,30 @@ from dataclasses import MISSING, dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from klip.errors import KlipError, NotFinite
 from klip.shapes import (
+    A3PO,
     CONTEXT_FIELDS,
+    P3OESS,
     Array,
     Gate,
+    GePPO,
+    IcePop,
     Parameter,
     Penalty,
     Region,
     Sample,
     Shape,
+    Truncate,
     parameter,
     parse,
 )
 from klip.shapes.context import OF_BATCH, TWO_RATIOS
+from klip.shapes.value import Value
 from klip.theory.diagnostics import FATES, PARTS
-from klip.tokens import Level, TokenRegion
+from klip.tokens import Level, Reducer, SequenceMIS, SequenceTIS, TokenRegion
 from klip.tokens.old import TwoRatios
 from klip.tokens.region import ROOMS
 
@@ -39,6 +46,10 @@ OF_TOKENS = frozenset({"length", "mask", "old_log_prob", "position", "sequence"}
 OF_SAMPLER = TWO_RATIOS | OF_BATCH
 """The context fields that are made of the sampler's log-probs; those of a batch are of the part of
 it that one pass learns from."""
+
+OLDEST = 8
+"""From this age on, ages are counted together where a log needs the same names for every batch."""
+AGE_LABELS = ("0", "1", "2-3", "4-7", f"{OLDEST}+")
 
 LOGGED = (
     *(*FATES, "zeroed_mass", "reversed_mass", "pull", "k3"),
@@ -200,6 +211,34 @@ def check_fields(
             )
 
 
+CORRECTING = (Truncate, IcePop, SequenceTIS, SequenceMIS, GePPO, A3PO, P3OESS)
+"""What weighs a token by the ratio of the old policy to the sampler."""
+
+
+def check_corrected_once(region: TokenRegion, setting: str, neutral: str) -> None:
+    """Raise if the region corrects for the sampler, which the trainer's own `setting` does too.
+
+    `neutral` is what turns the trainer's correction off.
+
+    >>> check_corrected_once(TokenRegion.read("icepop * clip"), "tis=token", "set tis=off")
+    Traceback (most recent call last):
+    klip.errors.KlipError: icepop(floor=0.5, cap=5.0) and tis=token both correct for the sampler, and together do it twice: set tis=off
+    """  # noqa: E501 - a traceback in a doctest is one line
+    for part in _within(region.parts):
+        if isinstance(part, CORRECTING):
+            raise KlipError(
+                f"{part} and {setting} both correct for the sampler, and together do it twice: "
+                f"{neutral}"
+            )
+
+
+def _within(values: Iterable[Value]) -> Iterator[Value]:
+    """The values and all values within them."""
+    for value in values:
+        yield value
+        yield from _within([x for x in value.parameters.values() if isinstance(x, Value)])
+
+
 def defaults(settings: Any) -> dict[str, Any]:
     """The default of each field of a trainer's settings, a dataclass or an instance of one."""
     return {field.name: field.default for field in dataclasses.fields(settings)}
@@ -213,6 +252,32 @@ class TrainersWeight(Gate):
 
     def weight(self, s: Sample) -> Array:
         return self.c
+
+
+@dataclass(frozen=True, eq=False)
+class RowWeights(Reducer):
+    """The weight `[B, 1]` that a trainer's own reduction gives to a token of each sequence."""
+
+    value: Parameter = parameter(MISSING)
+
+    def weight(self, count: Tensor) -> Tensor:
+        weight: Tensor = self.value
+        return weight
+
+
+def slope(loss: Callable[[Tensor], Any], like: Tensor) -> tuple[Tensor, Any]:
+    """-d loss / d advantage at an advantage of 1, and all that `loss` returns, the loss first.
+
+    If `loss` shows a trainer's own loss a ratio of 1, this is the weight of each token in it.
+
+    >>> slope(lambda advantages: (-advantages.mean(),), torch.zeros(1, 2))[0]
+    tensor([[0.5000, 0.5000]])
+    """
+    with torch.enable_grad():
+        ones = torch.ones_like(like, requires_grad=True)
+        returned = loss(ones)
+        (found,) = torch.autograd.grad(returned[0], ones)
+    return -found, returned
 
 
 def reader(tokenizer: Any, marker: str) -> Callable[[list[int]], str]:

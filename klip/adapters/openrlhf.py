@@ -11,17 +11,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from klip.adapters.common import OF_SAMPLER, OF_TOKENS, TrainersWeight, given_region
+from klip.adapters.common import (
+    OF_SAMPLER,
+    OF_TOKENS,
+    RowWeights,
+    TrainersWeight,
+    given_region,
+    slope,
+)
 from klip.errors import KlipError
-from klip.shapes import Parameter, Shape, parameter
+from klip.shapes import Shape
 from klip.shapes.backend import native_exp
-from klip.tokens import Diagnostics, Reducer, token_context, token_loss, token_multiplier
+from klip.tokens import Diagnostics, token_context, token_loss, token_multiplier
 
 TRAINER = "OpenRLHF"
 FIELDS = OF_TOKENS | OF_SAMPLER
@@ -115,13 +121,14 @@ class ShapePolicyLoss(nn.Module):
         mask = torch.ones_like(log_probs) if action_mask is None else action_mask
         self._check_sampler(rollout_log_probs)
         given = {"action_mask": mask, "rollout_log_probs": rollout_log_probs, **batch}
-        whole, rest = _slope(self.reducing, old_log_probs, given)
+        old = old_log_probs.detach()
+        whole, rest = slope(lambda ones: self.reducing(old, old, ones, **given), old)
         context = token_context(log_probs, old_log_probs, behaviour_log_prob=rollout_log_probs)
         tokens = (log_probs, old_log_probs, advantages, mask, self.region.shape, context)
         how: dict[str, Any] = {"level": self.region.level, "penalties": self.region.penalties}
         gates, m = self.region.gates, None
         if self.stock.is_correction_level != "off":
-            corrected, rest = _slope(self.stock, old_log_probs, given)
+            corrected, rest = slope(lambda ones: self.stock(old, old, ones, **given), old)
             m = token_multiplier(*tokens, gates=gates, **how)  # what it drops is not clipped
             gates = (*gates, TrainersWeight(torch.where(whole == 0, 0.0, corrected / whole)))
         reducer = RowWeights(whole.amax(-1, keepdim=True))
@@ -142,27 +149,6 @@ class ShapePolicyLoss(nn.Module):
                 "algo.advantage.is_correction_level is not off: set it to token; with "
                 "is_correction_mode=clip and is_correction_threshold=1 1 its own correction is 1"
             )
-
-
-@dataclass(frozen=True, eq=False)
-class RowWeights(Reducer):
-    """The weight `[B, 1]` that a trainer's own reduction gives to a token of each sequence."""
-
-    value: Parameter = parameter(MISSING)
-
-    def weight(self, count: Tensor) -> Tensor:
-        weight: Tensor = self.value
-        return weight
-
-
-def _slope(stock: Any, old: Tensor, given: dict[str, Any]) -> tuple[Tensor, Any]:
-    """-d loss / d advantage at a ratio and an advantage of 1, `[B, T]`, and all that it returns."""
-    with torch.enable_grad():
-        old = old.detach()
-        ones = torch.ones_like(old, requires_grad=True)
-        returned = stock(old, old, ones, **given)
-        (slope,) = torch.autograd.grad(returned[0], ones)
-    return -slope, returned
 
 
 def _checked(stock: nn.Module) -> nn.Module:

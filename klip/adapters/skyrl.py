@@ -23,6 +23,7 @@ from klip.adapters.common import (
     OF_SAMPLER,
     OF_TOKENS,
     TrainersWeight,
+    check_corrected_once,
     given_region,
     logged,
     short_log,
@@ -99,6 +100,10 @@ class SkyRLLoss:
                     f"{name}={value} is not used by policy_loss_type=klip: write it into the "
                     f"shape, as clip(low=..., high=...), and leave it at {USUAL}"
                 )
+        tis = getattr(config.off_policy_correction, "tis_ratio_type", None)
+        if tis is not None and rollout_logprobs is not None:
+            setting = f"off_policy_correction.tis_ratio_type={tis}"
+            check_corrected_once(self.region, setting, "set it to null")
         if rollout_logprobs is None and (needs := self.region.needs & OF_SAMPLER):
             part = next(part for part in self.region.parts if part.needs & needs)
             raise KlipError(

@@ -6,14 +6,13 @@ nothing of TRL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from klip.adapters.common import OF_SAMPLER, OF_TOKENS, defaults
+from klip.adapters.common import OF_SAMPLER, OF_TOKENS, check_corrected_once, defaults
 from klip.adapters.trl_batch import has_reference
 from klip.errors import KlipError
-from klip.shapes import CISPO, SAPO, Clip, DualClip, Gate, IcePop, Shape, Truncate
-from klip.shapes.value import Value
+from klip.shapes import CISPO, SAPO, Clip, DualClip, Gate, Shape
 from klip.tokens import OPSM, Level, SequenceMean, Token, TokenRegion
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
@@ -70,6 +69,9 @@ def check(args: Any, region: TokenRegion, sampler: bool) -> None:
     """
     for objection in _objections(args, region, sampler):
         raise KlipError(objection)
+    if args.use_vllm and args.vllm_importance_sampling_correction:
+        setting = "vllm_importance_sampling_correction=True"
+        check_corrected_once(region, setting, "set it to False")
 
 
 def _objections(args: Any, region: TokenRegion, sampler: bool) -> Iterator[str]:
@@ -87,13 +89,6 @@ def _objections(args: Any, region: TokenRegion, sampler: bool) -> Iterator[str]:
             "too: write them into the shape (shape='clip + kl-k3(b=0.1)') if that is meant, or "
             "turn it off"
         )
-    if args.use_vllm and args.vllm_importance_sampling_correction:
-        for part in _within(region.parts):
-            if isinstance(part, (Truncate, IcePop)):
-                yield (
-                    f"{part} and vllm_importance_sampling_correction=True both correct for the "
-                    "sampler, and together do it twice: set it to False"
-                )
 
 
 def own_region(args: Any, sampler: bool) -> TokenRegion:
@@ -197,10 +192,3 @@ def _weighs(args: Any) -> str:
 
 def _changed(args: Any, name: str) -> bool:
     return bool(getattr(args, name) != defaults(args)[name])
-
-
-def _within(values: Sequence[Value]) -> Iterator[Value]:
-    """The values and all values within them."""
-    for value in values:
-        yield value
-        yield from _within([x for x in value.parameters.values() if isinstance(x, Value)])

@@ -22,7 +22,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils import losses
 from verl.workers.utils.padding import no_padding_2_padding
 
-from klip.adapters.common import of_two_ratios, reader
+from klip.adapters.common import AGE_LABELS, OLDEST, of_two_ratios, reader
 from klip.shapes import NO_CONTEXT, Context
 from klip.tokens import Diagnostics, after_text, ages, token_context
 from klip.tokens.diagnostics import ENTROPY_LABELS
@@ -34,9 +34,6 @@ VERSION = "max_global_steps"
 """The newest weights that took part in sampling a completion."""
 LAST = "update_lr_scheduler"
 """What verl sets for the last minibatch of a step."""
-OLDEST = 8
-"""From this age on, ages are counted together."""
-AGE_LABELS = ("0", "1", "2-3", "4-7", f"{OLDEST}+")
 
 Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 _AGE = re.compile(r"age=(\d+)[^/]*/(\w+)")

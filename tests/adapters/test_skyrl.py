@@ -120,5 +120,8 @@ def test_other_settings_are_refused():
     trust = policy_loss("is", gates=["sequence-trust"])
     with pytest.raises(KlipError, match=r"sequence-trust needs .* rollout_logprobs"):
         trust(**given | {"rollout_logprobs": None}, config=settings("klip"))
+    twice = settings("klip", {"tis_ratio_type": "token"})
+    with pytest.raises(KlipError, match=r"truncate.* and .*tis_ratio_type=token .* set it to null"):
+        policy_loss("clip", gates=["truncate(cap=2)"])(**given, config=twice)
     with pytest.raises(KlipError, match=r"age .* does not reach the loss in SkyRL"):
         policy_loss("age-conditioned")

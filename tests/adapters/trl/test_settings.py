@@ -38,6 +38,7 @@ REFUSED = {
     ),
     "weighed-penalty": (VLLM, {**PLAIN, "penalties": [KLk3()]}, "into the shape"),
     "corrected-twice": (VLLM, {**PLAIN, "gates": [Truncate(cap=2)]}, "do it twice"),
+    "corrected-twice-sequence": (VLLM, {**PLAIN, "gates": ["sequence-tis"]}, "do it twice"),
     "corrected-twice-inside": (VLLM, {"shape": "icepop * clip"}, "do it twice"),
     "controller": ({}, {"shape": "adaptive-kl"}, "keeps no state"),
     "state-kl": ({}, {"shape": "kl(b=1)"}, "choose a sampled penalty"),

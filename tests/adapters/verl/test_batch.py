@@ -5,7 +5,8 @@ import torch
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.utils import losses
 
-from klip.adapters.verl_batch import AGE_LABELS, Remembered, Told, row_of, telling_of, told
+from klip.adapters.common import AGE_LABELS
+from klip.adapters.verl_batch import Remembered, Told, row_of, telling_of, told
 from klip.tokens import token_context, token_loss
 from klip.tokens.diagnostics import ENTROPY_LABELS
 from tests.adapters.verl.world import MARKER, compute, config_of, microbatch, whole
