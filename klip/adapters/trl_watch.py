@@ -89,15 +89,25 @@ class KlipWatch(TrainerCallback):
         return says(self._row, str(self.region.shape))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        """Put the hooks in place."""
+        """Put the hooks in place; those that a run left which was broken off make room."""
+        callbacks = self._trainer.callback_handler.callbacks
+        if sum(isinstance(callback, KlipWatch) for callback in callbacks) > 1:
+            raise KlipError(
+                "the trainer has two KlipWatch callbacks, which would log under the same names: "
+                "give one of them all shapes, as in instead=['sapo', 'spo']"
+            )
+        self._scored, self._losses = None, 0
         for name in _HOOKED:
             hook = getattr(self, f"_on_{name.lstrip('_')}")
-            setattr(self._trainer, name, _around(getattr(self._trainer, name), hook))
+            setattr(self._trainer, name, _around(_own(self._trainer, name), hook))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        """Take the hooks away."""
+        """Take the hooks away; what somebody else had put there stays."""
         for name in _HOOKED:
+            own = _own(self._trainer, name)
             vars(self._trainer).pop(name, None)
+            if own != getattr(self._trainer, name):
+                setattr(self._trainer, name, own)
 
     def _on_get_per_token_logps_and_entropies(
         self, call: Callable[[], Any], *args: Any, **named: Any
@@ -178,7 +188,15 @@ def _around(function: Callable[..., Any], hook: Callable[..., Any]) -> Callable[
     def hooked(*args: Any, **named: Any) -> Any:
         return hook(functools.partial(function, *args, **named), *args, **named)
 
+    hooked.klip_around = function  # type: ignore[attr-defined]
     return hooked
+
+
+def _own(trainer: Any, name: str) -> Callable[..., Any]:
+    """A function of the trainer's, without a hook."""
+    function = getattr(trainer, name)
+    own: Callable[..., Any] = getattr(function, "klip_around", function)
+    return own
 
 
 def _kind_of(trainer: Any) -> Any:

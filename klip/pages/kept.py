@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from klip.pages.reading import most_zeroed, of_frame, visible
+from klip.pages.reading import most_zeroed, of_frame, thinned, visible
 from klip.pages.template import page
 from klip.runs.kept import kept_paths, read_kept
 from klip.theory.diagnostics import FATES
@@ -16,7 +16,7 @@ from klip.theory.diagnostics import FATES
 def render(frame: pl.DataFrame, name: str) -> str:
     """The page's HTML: kept tokens of a run with this name."""
     shapes = frame["shape"].unique(maintain_order=True).to_list()
-    group = of_frame(frame, name)
+    group = of_frame(thinned(frame), name)
     tokens = frame.select("step", "sequence", "place").n_unique()
     shares = [
         {"shape": visible(shape), "trained": trained, "shares": _shares(frame, shape)}
@@ -25,7 +25,8 @@ def render(frame: pl.DataFrame, name: str) -> str:
     context: dict[str, Any] = {
         "name": visible(name),
         "shapes": [visible(shape) for shape in shapes],
-        "steps": [step for step, _ in group.steps],
+        "steps": frame["step"].n_unique(),
+        "shown": len(group.steps),
         "completions": frame.select("step", "sequence").n_unique(),
         "tokens": tokens,
         "fates": FATES,

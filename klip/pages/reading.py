@@ -7,6 +7,7 @@ round, are written out; what is very long is cut.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ LONGEST = 120
 """characters of a token that are shown"""
 LONGEST_PROMPT = 2000
 """characters of a prompt, counted from its end"""
+MOST = 100_000
+"""rows of kept tokens, one for each shape, that are shown: a page of some megabytes"""
 DIGITS = 4
 UNKNOWN = "▢"
 """what is shown for a token whose text the trainer did not know"""
@@ -141,6 +144,19 @@ def _told(token: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def thinned(frame: pl.DataFrame, most: int = MOST) -> pl.DataFrame:
+    """The tokens of some steps, the first, the last and evenly many between: about `most` rows.
+
+    A page that shows all tokens of a long run would not open.
+    """
+    steps = frame["step"].unique().sort()
+    count = max(2, len(steps) * most // max(frame.height, 1))
+    if count >= len(steps):
+        return frame
+    chosen = [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
+    return frame.filter(pl.col("step").is_in(chosen))
+
+
 def most_zeroed(frame: pl.DataFrame, count: int = 40) -> list[dict[str, Any]]:
     """The token strings that the run's own shape zeroed most often, and what others did to them."""
     known = frame.filter(pl.col("text").is_not_null())
@@ -165,5 +181,6 @@ def most_zeroed(frame: pl.DataFrame, count: int = 40) -> list[dict[str, Any]]:
     ]
 
 
-def _short(x: float) -> float:
-    return float(f"{x:.{DIGITS}g}")
+def _short(x: float) -> float | str:
+    """A number for JSON, which has none that is not finite."""
+    return float(f"{x:.{DIGITS}g}") if math.isfinite(x) else f"{x}"

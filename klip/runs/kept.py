@@ -46,6 +46,11 @@ SCHEMA: Final = {
 """The columns: `place` counts the tokens of a sequence, `shape` is spelled, and `trained` is true
 of the shape that the run trains with. What a trainer does not know is null."""
 
+_NEVER_NULL: Final = (
+    *("step", "sequence", "place", "shape", "trained", "ratio", "advantage", "multiplier", "fate"),
+)
+"""The columns that every trainer can fill."""
+
 _NAME = re.compile(r"step-(\d{8,})\.parquet")
 
 
@@ -92,10 +97,15 @@ def read_kept(folder: str | Path) -> pl.DataFrame:
     for path in paths:
         try:
             frame = pl.read_parquet(path)
-            frames.append(frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()))
+            frame = frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
         except (pl.exceptions.PolarsError, OSError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise KlipError(f"{path} is not a file of kept tokens ({line}): remove it") from None
+        if empty := [name for name in _NEVER_NULL if frame[name].null_count()]:
+            raise KlipError(
+                f"{path} is not a file of kept tokens (a token has no {empty[0]}): remove it"
+            )
+        frames.append(frame)
     return pl.concat(frames)
 
 

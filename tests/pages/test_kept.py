@@ -5,6 +5,7 @@ import pytest
 import klip
 from klip.errors import KlipError
 from klip.pages.kept import render, report_of_kept
+from klip.pages.reading import thinned
 from klip.runs.kept import write_kept
 from tests.pages.test_reading import frame
 from tests.runs.test_kept import columns
@@ -68,6 +69,14 @@ def test_a_report_of_a_folder_with_tokens(tmp_path):
     for option in ({"watch": True}, {"figures": tmp_path / "f"}):
         with pytest.raises(KlipError, match="leave out"):
             klip.report(tmp_path / "run", tmp_path / "page.html", **option)
+
+
+def test_a_page_of_a_long_run_says_that_it_shows_some_steps(monkeypatch):
+    monkeypatch.setattr("klip.pages.kept.thinned", lambda frame: thinned(frame, most=4))
+    html = render(frame(*(tokens(["a", "b"], step=step) for step in range(1, 8))), "run")
+    assert "14 tokens of 7 completions, kept at 7 steps" in html
+    assert "goes through 2 of the 7 steps" in html
+    assert "goes through" not in render(frame(tokens(["a"])), "run")
 
 
 def test_a_folder_without_tokens_is_none_of_its_business(tmp_path):

@@ -1,5 +1,6 @@
 """The view of completions: every character can be seen, and shapes stand beside each other."""
 
+import itertools
 import unicodedata
 from dataclasses import replace
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.pages.reading import LONGEST, UNKNOWN, most_zeroed, of_frame, visible
+from klip.pages.reading import LONGEST, UNKNOWN, most_zeroed, of_frame, thinned, visible
+from klip.pages.template import embed
 from klip.pages.tokens import VERDICTS
 from klip.runs.completions import Completion
 from klip.runs.kept import SCHEMA, kept_frame
@@ -45,6 +47,23 @@ def test_shapes_stand_beside_each_other_over_steps():
     assert row["told"][1] == "w 1.5, A +1, kill, answer"
     assert row["about"] == "reward 1, age 0"
     assert view["about"] == "clip"
+
+
+def test_a_long_run_is_shown_at_some_of_its_steps():
+    whole = frame(*(columns(step) for step in range(1, 101)))
+    some = thinned(whole, most=20)["step"].unique().sort().to_list()
+    assert (len(some), some[0], some[-1]) == (10, 1, 100)
+    assert all(b - a == 11 for a, b in itertools.pairwise(some))
+    assert thinned(whole, most=200).equals(whole)
+    assert thinned(whole, most=1)["step"].unique().sort().to_list() == [1, 100]
+    assert thinned(frame(columns(3)), most=1).height == 2  # a step is shown whole
+
+
+def test_a_number_that_is_not_finite_is_shown_as_such():
+    view = of_frame(frame(columns(multiplier=[float("nan"), float("-inf")])), "run").data
+    (row,) = view["steps"][0]["rows"]
+    assert row["shapes"][0]["m"] == ["nan", "-inf"]
+    assert "-inf" in embed(view)
 
 
 def test_the_most_often_zeroed_come_first():

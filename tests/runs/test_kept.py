@@ -44,12 +44,12 @@ def test_nothing_kept_is_said(tmp_path):
         read_kept(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["no parquet", "other columns"])
+@pytest.mark.parametrize("damage", ["no parquet", "other columns", "no ratio"])
 def test_a_file_of_another_kind_is_named(tmp_path, damage):
-    path = write_kept(tmp_path, 1, columns())
+    path = write_kept(tmp_path, 1, columns(ratio=[1.0, None]))
     if damage == "no parquet":
         path.write_bytes(b"PAR1 no")
-    else:
+    elif damage == "other columns":
         pl.DataFrame({"a": [1]}).write_parquet(path)
     with pytest.raises(KlipError, match=r"step-00000001.parquet is not a file of kept tokens"):
         read_kept(tmp_path)

@@ -134,6 +134,32 @@ def test_what_would_have_been_done_is_what_is_done(tmp_path):
     watch.on_train_end(None, None, None)
 
 
+def test_a_run_that_was_broken_off_can_be_watched_again(tmp_path):
+    """The hooks that it left are not hooked again, and those of others stay where they were."""
+    made = trainer(tmp_path)
+    inputs, own, calls = batch(made), made._compute_loss, []
+
+    def somebodys(model, inputs):
+        calls.append(model)
+        return own(model, inputs)
+
+    made._compute_loss = somebodys
+    watch = KlipWatch(made, ["sapo"])
+    for _ in range(2):  # a run that is broken off has no end
+        watch.on_train_begin(None, None, None)
+    made._compute_loss(made.model, inputs)
+    assert len(calls) == 1
+    tokens = watch._windows["train"].metrics()["tokens"]
+    assert tokens == int(inputs["completion_mask"].sum())
+    watch.on_train_end(None, None, None)
+    assert made._compute_loss is somebodys
+    assert "_calculate_rewards" not in vars(made)
+    for watcher in (watch, KlipWatch(made)):
+        made.add_callback(watcher)
+    with pytest.raises(KlipError, match=r"two KlipWatch .* give one of them all shapes"):
+        watch.on_train_begin(None, None, None)
+
+
 def test_few_are_some_twenty(tmp_path):
     made = trainer(tmp_path, max_steps=2, num_iterations=2)
     made.add_callback(KlipWatch(made, ["sapo"]))
