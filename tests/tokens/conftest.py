@@ -26,6 +26,10 @@ def pytest_generate_tests(metafunc):
             parse("klip.tokens.gates:CPPO(delta=0.1) * is"),
             parse("klip.tokens.gates:SequenceTrust(delta=0.05, policy=new) * clip"),
             parse("klip.tokens.gates:SequenceTrust(delta=0.1, divergence=binary-tv) * is"),
+            parse("klip.tokens.gates:SequenceTIS(cap=1.5) * clip"),
+            parse("klip.tokens.gates:SequenceMIS(floor=0.2, cap=1.5) * is"),
+            parse("vaco * clip"),
+            parse("m2po * is"),
             parse("klip.tokens.penalties:ReferenceKL(b=0.1, estimator=k2)"),
         ]
         metafunc.parametrize("shape", [*shipped, *composed], ids=str)

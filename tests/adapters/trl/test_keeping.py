@@ -4,12 +4,16 @@ import re
 
 import pytest
 import torch
+from transformers import PrinterCallback
+from trl import GRPOTrainer
 
-from examples.trl_grpo import reward
+import klip
+from examples.trl_grpo import a_model, prompts, reward, settings
 from klip.adapters.trl import KlipGRPOTrainer
 from klip.adapters.trl_watch import KlipWatch
 from klip.errors import KlipError
 from klip.runs.kept import kept_paths, read_kept
+from tests.adapters.trl.test_markers import byte_level, tokenizer
 from tests.adapters.trl.world import logged, parameters, trainer
 
 RUN = {"max_steps": 6, "num_iterations": 3, "logging_steps": 2, "learning_rate": 5e-3}
@@ -48,6 +52,32 @@ def test_keeping_changes_nothing(tmp_path):
         made.train()
         ends.append(parameters(made))
     assert torch.equal(*ends)
+
+
+def variety(completions, **columns):
+    return [float(len(set(text))) for text in completions]
+
+
+def test_the_page_of_a_run_with_a_byte_pair_tokenizer(tmp_path):
+    """Of what a random model writes: merged words, and bytes that are half a character."""
+    of = tokenizer(byte_level)
+    made = GRPOTrainer(
+        model=a_model(of),
+        reward_funcs=variety,
+        args=settings(str(tmp_path), **RUN),
+        train_dataset=prompts(),
+        processing_class=of,
+    )
+    made.remove_callback(PrinterCallback)
+    made.add_callback(KlipWatch(made, ["sapo"], keep_tokens=8))
+    made.train()
+    texts = read_kept(tmp_path)["text"].to_list()
+    words = {text for text in texts if len(text) > 1 and text.isascii() and text.isalnum()}
+    assert len(words) > 3
+    assert not [text for text in texts if "\ufffd" in text]  # half a character has a name
+    (page,) = klip.report(tmp_path, tmp_path / "page.html")
+    html = page.read_text()
+    assert not [word for word in words if f'"{word}"' not in html]
 
 
 def test_a_negative_number_is_refused(tmp_path):
