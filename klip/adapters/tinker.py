@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from klip.adapters.common import given_region, logged
+from klip.adapters.common import given_region, logged, shown_metrics
 from klip.adapters.samples import check_recorded
 from klip.errors import KlipError
 from klip.shapes import Context, Gate, Penalty, Shape
@@ -42,6 +42,7 @@ def loss(
     penalties: Sequence[str | Penalty] = (),
     reducer: str | Reducer = "denominator(1)",
     nonfinite: str = "raise",
+    metrics: str = "few",
 ) -> LossFunction:
     """loss = -sum_t J_t over all data, d loss / d logprob_t = -m_t: Tinker's weight of t is m_t.
 
@@ -57,19 +58,20 @@ def loss(
         penalties: penalties or their spellings
         reducer: a reducer or its spelling; by default the sum over tokens, as in Tinker's losses
         nonfinite: as in `klip.tokens.token_loss`
+        metrics: "few" or "all" diagnostics come back
 
     >>> from types import SimpleNamespace
     >>> row = {"logprobs": torch.tensor([0.0, -1.0]), "advantages": torch.tensor([0.0, 2.0])}
     >>> inputs = {k: SimpleNamespace(to_torch=lambda x=x: x) for k, x in row.items()}
     >>> now = torch.tensor([-3.0, -0.5], requires_grad=True)
     >>> value, metrics = loss("clip(eps=0.25)")([SimpleNamespace(loss_fn_inputs=inputs)], [now])
-    >>> value.item(), metrics["klip/tokens"], metrics["klip/kill"]
+    >>> value.item(), metrics["klip/zeroed"], metrics["klip/kill"]
     (-2.5, 1.0, 1.0)
 
     """
     fields = FROM_BATCH | FROM_DATA.keys()
     region = given_region(TRAINER, fields, shape, level, gates, penalties)
-    reducer = named(Reducer, reducer)
+    reducer, shown = named(Reducer, reducer), shown_metrics(metrics)
     brought = {name: key for name, key in FROM_DATA.items() if name in region.needs}
     keys = ["logprobs", "advantages", *brought.values()]
     if region.penalties or _pulls_without_advantage(region.shape):
@@ -106,7 +108,7 @@ def loss(
         assert diagnostics is not None
         for sentence in diagnostics.warnings():
             warnings.warn(sentence, stacklevel=2)
-        return value, logged(diagnostics.metrics())
+        return value, logged(shown(diagnostics.metrics()))
 
     return function
 

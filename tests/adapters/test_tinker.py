@@ -198,7 +198,7 @@ def dro(w, log_w, new, a):
 def test_its_own_losses_are_shapes(client, formula, shape, seed):
     data, rows = batch(client, seed)
     wanted, value = own(client, rows, formula)
-    found, metrics = client.run(data, loss(shape))
+    found, metrics = client.run(data, loss(shape, metrics="all"))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
     if formula in (importance_sampling, ppo, narrow_ppo):  # the others' value is up to a constant
         assert metrics["loss:sum"] == pytest.approx(value, rel=1e-5)
@@ -263,6 +263,17 @@ def test_a_penalty_needs_a_mask(client):
     bare, _ = batch(client, masked=False)
     with pytest.raises(KlipError, match=r"no 'mask': kl-k3\(b=0.3\) pulls on tokens without"):
         client.run(bare, loss("clip", penalties=["kl-k3(b=0.3)"]))
+
+
+def test_few_numbers_come_back_unless_all_are_asked_for(client):
+    data, _ = batch(client)
+    few, every = (client.run(data, loss("clip", metrics=which))[1] for which in ("few", "all"))
+    ours, theirs = ({name for name in row if name.startswith("klip/")} for row in (few, every))
+    assert len(ours) < 15 < 40 < len(theirs)
+    assert ours < theirs
+    assert {"klip/zeroed", "klip/kill", "klip/pull"} <= ours
+    with pytest.raises(KlipError, match="metrics='some' must be 'few' or 'all'"):
+        loss("clip", metrics="some")
 
 
 def test_what_a_datum_brings_reaches_the_shape(client):
