@@ -147,8 +147,8 @@ class KlipPPO(PPO):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         if entropy is None and "entropy" in shape.needs:
             raise KlipError(
-                f"{shape.name} needs entropy, which a squashed policy does not have: choose a shape "
-                "of the ratio, such as clip or spo"
+                f"{shape.name} needs entropy, which a squashed policy does not have: choose a "
+                "shape of the ratio, such as clip or spo"
             )
         known = {} if entropy is None else {"entropy": entropy.detach()}
         progress = 1.0 - self._current_progress_remaining

@@ -78,8 +78,8 @@ class ShapeLoss(PPOLoss):
         log_ratio, dist, kl_approx, correction = super()._log_weight(*args, **named)
         if correction is not None:
             raise KlipError(
-                "TorchRL weighs by a second ratio here, which no shape of Klip's sees: leave out the "
-                "setting that asks for it, or keep TorchRL's own ClipPPOLoss"
+                "TorchRL weighs by a second ratio here, which no shape of Klip's sees: leave out "
+                "the setting that asks for it, or keep TorchRL's own ClipPPOLoss"
             )
         self._log_ratio, self.diagnostics = log_ratio, None
         return torch.zeros_like(log_ratio), dist, kl_approx, None
