@@ -19,10 +19,12 @@ from klip.shapes import (
     A3PO,
     CONTEXT_FIELDS,
     P3OESS,
+    VACO,
     Array,
     Gate,
     GePPO,
     IcePop,
+    KPopMask,
     Parameter,
     Penalty,
     Region,
@@ -35,7 +37,7 @@ from klip.shapes import (
 from klip.shapes.context import OF_BATCH, TWO_RATIOS
 from klip.shapes.value import Value
 from klip.theory.diagnostics import FATES, PARTS
-from klip.tokens import Level, Reducer, SequenceMIS, SequenceTIS, TokenRegion
+from klip.tokens import Level, Reducer, SequenceMIS, SequenceTIS, SequenceTrust, TokenRegion
 from klip.tokens.old import TwoRatios
 from klip.tokens.region import ROOMS
 
@@ -211,7 +213,10 @@ def check_fields(
             )
 
 
-CORRECTING = (Truncate, IcePop, SequenceTIS, SequenceMIS, GePPO, A3PO, P3OESS)
+CORRECTING = (
+    *(Truncate, IcePop, SequenceTIS, SequenceMIS, SequenceTrust, KPopMask, VACO),
+    *(GePPO, A3PO, P3OESS),
+)
 """What weighs a token by the ratio of the old policy to the sampler."""
 
 
@@ -224,12 +229,17 @@ def check_corrected_once(region: TokenRegion, setting: str, neutral: str) -> Non
     Traceback (most recent call last):
     klip.errors.KlipError: icepop(floor=0.5, cap=5.0) and tis=token both correct for the sampler, and together do it twice: set tis=off
     """  # noqa: E501 - a traceback in a doctest is one line
-    for part in _within(region.parts):
-        if isinstance(part, CORRECTING):
-            raise KlipError(
-                f"{part} and {setting} both correct for the sampler, and together do it twice: "
-                f"{neutral}"
-            )
+    if (part := correcting(region)) is not None:
+        raise KlipError(
+            f"{part} and {setting} both correct for the sampler, and together do it twice: "
+            f"{neutral}"
+        )
+
+
+def correcting(region: TokenRegion) -> Value | None:
+    """The first part of a region that corrects for the sampler; None if none does."""
+    found = (part for part in _within(region.parts) if isinstance(part, CORRECTING))
+    return next(found, None)
 
 
 def _within(values: Iterable[Value]) -> Iterator[Value]:

@@ -21,6 +21,8 @@ from klip.adapters.common import (
     OF_TOKENS,
     RowWeights,
     TrainersWeight,
+    check_corrected_once,
+    correcting,
     given_region,
     slope,
 )
@@ -129,6 +131,10 @@ class ShapePolicyLoss(nn.Module):
         gates, m = self.region.gates, None
         if self.stock.is_correction_level != "off":
             corrected, rest = slope(lambda ones: self.stock(old, old, ones, **given), old)
+            if correcting(self.region) and not torch.allclose(corrected, whole, atol=0):
+                setting = f"is_correction_level={self.stock.is_correction_level}"
+                neutral = "is_correction_mode=clip with is_correction_threshold=1 1 makes it 1"
+                check_corrected_once(self.region, setting, neutral)
             m = token_multiplier(*tokens, gates=gates, **how)  # what it drops is not clipped
             gates = (*gates, TrainersWeight(torch.where(whole == 0, 0.0, corrected / whole)))
         reducer = RowWeights(whole.amax(-1, keepdim=True))

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from klip.adapters.common import (
+    CORRECTING,
+    OF_SAMPLER,
     check_fields,
     defaults,
     given_region,
@@ -13,7 +15,18 @@ from klip.adapters.common import (
     shown_metrics,
 )
 from klip.errors import KlipError
-from klip.shapes import CONTEXT_FIELDS, Clip, IcePop, KLk3, Shape, Truncate, catalogue, parse
+from klip.shapes import (
+    CONTEXT_FIELDS,
+    Clip,
+    Context,
+    Gate,
+    IcePop,
+    KLk3,
+    Shape,
+    Truncate,
+    catalogue,
+    parse,
+)
 from klip.tokens import (
     OPSM,
     ReferenceKL,
@@ -22,6 +35,7 @@ from klip.tokens import (
     token_context,
     token_loss,
 )
+from klip.tokens.region import ROOMS
 
 
 @pytest.mark.parametrize("cls", catalogue(Shape).values(), ids=lambda cls: cls.name)
@@ -92,6 +106,35 @@ def test_a_region_is_read_and_every_part_of_it_is_checked():
     for left in fields:
         with pytest.raises(KlipError, match=f"needs {left} .* does not reach the loss in T"):
             given_region("T", fields - {left}, *given)
+
+
+NEAR = {
+    "behaviour_log_ratio": -0.05, "proximal_log_ratio": 0.0, "old_log_prob": -1.0, "age": 1.0,
+    "deviation": 0.05, "effective_size": 1.0, "second_moment": 0.0025, "mask": 1.0,
+    "sequence": 0.0, "position": 0.0, "length": 2.0,
+}  # fmt: skip
+"""A sampler that is 5 % away from the old policy, within every threshold."""
+
+
+@pytest.mark.parametrize("kind", [Shape, Gate])
+def test_all_that_weigh_by_the_sampler_are_known_to(kind):
+    """Where nothing has moved, they pull less on what the sampler liked more; others do not."""
+    weigh, known = set(), set()
+    for name, cls in catalogue(kind, ROOMS).items():
+        part = cls()
+        if not part.needs & OF_SAMPLER:
+            continue
+        context = Context(**{name: torch.full((1, 2), NEAR[name]) for name in part.needs})
+        batch = (torch.zeros(1, 2), torch.ones(1, 2), context)
+        pull = part.weight(*batch) if kind is Gate else part.multiplier(*batch)
+        if bool((pull != 1).any()):
+            assert (pull > 0.9).all()
+            assert (pull < 0.96).all()
+            weigh.add(name)
+        if cls in CORRECTING:
+            known.add(name)
+    assert weigh == known
+    assert len(known) > 2
 
 
 def test_defaults_of_a_trainers_settings():

@@ -158,6 +158,17 @@ def test_what_would_be_wrong_in_silence_is_refused(settings, shape, message):
         shaped(StandIn, shape)(**settings)
 
 
+def test_a_second_correction_for_the_sampler_is_refused():
+    twice = ShapePolicyLoss(StandIn(is_correction_level="token"), gates=["truncate(cap=1.1)"])
+    with pytest.raises(
+        KlipError, match=r"truncate.* and is_correction_level=token .*=1 1"
+    ):
+        twice(**arguments())
+    given = arguments()
+    neutral = given | {"rollout_log_probs": given["old_log_probs"]}  # where theirs is 1
+    assert torch.isfinite(twice(**neutral).loss)
+
+
 def test_a_gate_of_the_sampler_says_how_to_have_it():
     loss = shaped(StandIn, "is", gates=["sequence-trust(delta=0.01)"])()
     with pytest.raises(KlipError, match=r"sequence-trust needs the sampler.*is_correction_level"):
