@@ -160,9 +160,7 @@ def test_what_would_be_wrong_in_silence_is_refused(settings, shape, message):
 
 def test_a_second_correction_for_the_sampler_is_refused():
     twice = ShapePolicyLoss(StandIn(is_correction_level="token"), gates=["truncate(cap=1.1)"])
-    with pytest.raises(
-        KlipError, match=r"truncate.* and is_correction_level=token .*=1 1"
-    ):
+    with pytest.raises(KlipError, match=r"truncate.* and is_correction_level=token .*=1 1"):
         twice(**arguments())
     given = arguments()
     neutral = given | {"rollout_log_probs": given["old_log_probs"]}  # where theirs is 1
