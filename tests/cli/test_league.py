@@ -21,7 +21,7 @@ def made_up(monkeypatch):
     """Runs are written, not trained."""
 
     def follow(jobs, keeping, *options):
-        leagues.train(jobs, keeping.out)
+        leagues.train([job for job in jobs if job.id not in keeping.have.runs], keeping.out)
         return 0
 
     monkeypatch.setattr(experiments, "follow", follow)
@@ -68,6 +68,20 @@ def test_a_league_is_run_from_its_plan_to_its_end(made_up, tmp_path, capsys):
     assert "all stages: all " in capsys.readouterr().out
 
 
+def test_a_newcomer_goes_on_from_a_pack(played, made_up, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    newcomer = ["league", "ramp", "--runs", str(played), "--json"]
+    assert main(newcomer) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main(["pack", "runs", "-o", "packed"]) == 0
+    capsys.readouterr()
+    assert main([*newcomer, "--out", "again", "--have", "packed"]) == 0
+    said = capsys.readouterr()
+    assert "from packed are taken as packed" in said.err
+    assert json.loads(said.out) == first
+    assert not list((tmp_path / "again").rglob("seed-*"))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -75,6 +89,7 @@ def test_a_league_is_run_from_its_plan_to_its_end(made_up, tmp_path, capsys):
         (["ramp", "--knob", "length"], "ramp has no parameter 'length' to tune"),
         (["clip"], "plays in the league already"),
         (["nix"], "no shape is called 'nix'"),
+        (["ramp", "--have", "nowhere"], "nowhere is no packed study: give a folder that"),
     ],
 )
 def test_mistakes_are_a_line_before_anything_starts(words, said, played, tmp_path, capsys):
