@@ -76,13 +76,14 @@ def follow_plan(
     limit: float | None = None,
 ) -> int:
     """Finish the missing jobs of a plan, stage by stage; return 0 if all are done, else 1."""
-    from klip.engine.finish import ENDED, estimate, survey
+    from klip.engine.finish import ENDED, check_missing, estimate, survey
     from klip.engine.run import site
 
     if plan.course is None:
         return follow(plan.configs, keeping, workers, ray, dry_run, limit=limit)
     where, screen = site(workers, ray), screen or console()
     everything = survey(plan.course.all_jobs(keeping), keeping)
+    check_missing(everything)  # of all stages: the last one may begin hours later
     words = estimate(everything, where.cores, where.words)
     screen.print(escape(f"all stages: {words}"))
     code, stage = 0, plan

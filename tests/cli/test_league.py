@@ -68,6 +68,21 @@ def test_a_league_is_run_from_its_plan_to_its_end(made_up, tmp_path, capsys):
     assert "all stages: all " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_what_cannot_be_played_is_said_before_the_first_stage(options, tmp_path, capsys):
+    plan = tmp_path / "mine.toml"
+    plan.write_text(
+        'kind = "league"\ntasks = ["CartPole-v1", "Nope-v9"]\nshapes = ["clip", "spo"]\n'
+        '[[stress]]\nname = "K = 1"\n[tuning]\nseeds = [1000]\n[testing]\nseeds = 3\n'
+    )
+    out = tmp_path / "runs"
+    assert main(["run", str(plan), "--out", str(out), *options]) == 2
+    error = capsys.readouterr().err
+    assert "there is no environment Nope-v9" in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
 def test_a_newcomer_goes_on_from_a_pack(played, made_up, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     newcomer = ["league", "ramp", "--runs", str(played), "--json"]
