@@ -56,7 +56,7 @@ def said(process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
     """What a command says, as JSON, and beside it."""
     out, beside = process.communicate()
     if process.returncode:
-        raise SystemExit(f"{process.args}\n{beside}")
+        raise SystemExit(f"{process.args!r}\n{beside}")
     found: dict[str, Any] = json.loads(out)
     return found, beside
 
