@@ -32,6 +32,7 @@ import crash_lives as lives
 import damage
 import kills
 
+from klip.engine.advance import Keeping
 from klip.errors import KlipError
 from klip.policies import load
 from klip.runs.sinks import sync
@@ -162,8 +163,8 @@ def readers(root: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
     lives.export_before(root / "export")
     lives.events_before(root / "sink")
     lives.league_before(root / "league")
-    league = read_league("small", lives.LEAGUE)
-    league.next(root / "league")
+    league, keeping = read_league("small", lives.LEAGUE), Keeping(root / "league")
+    league.next(keeping)
     course = league.course
     assert isinstance(course, Course)
     state = next((root / "sink" / "events").rglob(".sync.json"))
@@ -173,7 +174,7 @@ def readers(root: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
                                            for r in unpack(root / "packed").runs]),
         "export": (policy, lambda: load(policy).act([0.0, 0.1, 0.2, 0.3]).tobytes()),
         "sink": (state.parent, lambda: synced(root / "sink")),
-        "league": (root / "league", lambda: repr(read_frozen(root / "league", course.rules))),
+        "league": (root / "league", lambda: repr(read_frozen(course.rules, keeping))),
     }  # fmt: skip
 
 

@@ -265,7 +265,7 @@ def league_before(root: Path) -> None:
 
 def league(root: Path, promise: Promise) -> None:
     """The choices are frozen, then a tuned shape is tested."""
-    following = read_league("small", LEAGUE).next(root)
+    following = read_league("small", LEAGUE).next(Keeping(root))
     assert following is not None
     promise([job.id for job in following.configs])
     tuned = next(job for job in following.configs if "0.4" in str(job.names))
@@ -273,7 +273,7 @@ def league(root: Path, promise: Promise) -> None:
 
 
 def league_recovers(root: Path, promised: list[Any]) -> None:
-    following = read_league("small", LEAGUE).next(root)
+    following = read_league("small", LEAGUE).next(Keeping(root))
     require(following is not None, "the league has ended")
     found = [job.id for job in following.configs] if following else []
     require(not promised or found == promised[0], "other choices were frozen")

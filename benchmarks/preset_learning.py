@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 import klip
-from klip.runs import final_return, read_run
+from klip.runs import final_return
 from klip.studies.answering import Ending, Pair, Readings, look, outcome
-from klip.studies.reading import columns
+from klip.studies.reading import columns, read_one
 from klip.studies.sequential import LEVEL, looks
 from klip.studies.study import area_per_step
 
@@ -82,7 +82,7 @@ def ours(task: str, seeds: int, steps: int, out: Path) -> list[Ending]:
     results = klip.train(
         task, seeds=seeds, preset="sb3", steps=steps, out=out / "klip", **settings(task)
     )
-    return [outcome(read_run(result.path)) for result in results]
+    return [outcome(read_one(result.path)) for result in results]
 
 
 def theirs(task: str, seeds: int, steps: int, out: Path) -> list[Ending]:

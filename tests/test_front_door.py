@@ -182,6 +182,8 @@ def differences(command):
 def _plain(default):
     if default is None or default in ((), {}):
         return None
+    if isinstance(default, tuple):
+        return tuple(map(_plain, default))
     return str(default) if isinstance(default, Path) else default
 
 

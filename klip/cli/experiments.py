@@ -32,6 +32,7 @@ def run(
     accept_changes: bool = False,
     start_over: bool = False,
     iteration_limit: float | None = None,
+    have: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PACK...")] = (),
 ) -> int:
     """Finish what is missing of a plan, on all cores or on a Ray cluster.
 
@@ -50,15 +51,17 @@ def run(
         start_over: begin again the runs whose checkpoints are all damaged
         iteration_limit: seconds without an iteration after which a process is replaced, as when
             an environment hangs; none unless given
+        have: packs (`klip pack`) whose runs count as done, as from another machine
 
     """
     from klip.engine import read_plan
+    from klip.engine.having import having
 
     if ray is not None and workers is not None:
         raise KlipError("--workers is for this machine and --ray for a cluster: give one of them")
     cluster = address(ray)
     chosen = read_plan(plan).only(task, shape, seeds, steps)
-    keeping = Keeping(out, checkpoint_every, accept_changes, start_over)
+    keeping = Keeping(out, checkpoint_every, accept_changes, start_over, having(have))
     console().print(f"plan {escape(chosen.name)}: {escape(chosen.about)}")
     return follow_plan(chosen, keeping, workers, cluster, dry_run, limit=iteration_limit)
 
@@ -73,13 +76,14 @@ def follow_plan(
     limit: float | None = None,
 ) -> int:
     """Finish the missing jobs of a plan, stage by stage; return 0 if all are done, else 1."""
-    from klip.engine.finish import ENDED, estimate, survey
+    from klip.engine.finish import ENDED, check_missing, estimate, survey
     from klip.engine.run import site
 
     if plan.course is None:
         return follow(plan.configs, keeping, workers, ray, dry_run, limit=limit)
     where, screen = site(workers, ray), screen or console()
-    everything = survey(plan.course.all_jobs(keeping.out), keeping)
+    everything = survey(plan.course.all_jobs(keeping), keeping)
+    check_missing(everything)  # of all stages: the last one may begin hours later
     words = estimate(everything, where.cores, where.words)
     screen.print(escape(f"all stages: {words}"))
     code, stage = 0, plan
@@ -89,7 +93,7 @@ def follow_plan(
         stood = survey(stage.configs, keeping).ended
         if any(job.id not in stood or stood[job.id].status not in ENDED for job in stage.configs):
             return 1
-        following = stage.next(keeping.out)
+        following = stage.next(keeping)
         if following is None:
             break
         stage = following

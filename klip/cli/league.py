@@ -33,6 +33,7 @@ def league(
     checkpoint_every: float = CHECKPOINT_EVERY,
     accept_changes: bool = False,
     start_over: bool = False,
+    have: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PACK...")] = (),
 ) -> None:
     """Show where every shape stands in the league; with a shape of yours, train it and place it.
 
@@ -52,14 +53,17 @@ def league(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on although versions or processor changed; the run records it
         start_over: begin again the runs whose checkpoints are all damaged
+        have: packs (`klip pack`) whose runs count as done, as from another machine
 
     """
+    from klip.engine.having import having
     from klip.pages.league import check_path, write
     from klip.studies.playing import play_league
     from klip.studies.standings import WHICH, records, table
 
     check_path(output)
-    keeping, cluster = Keeping(out, checkpoint_every, accept_changes, start_over), address(ray)
+    keeping = Keeping(out, checkpoint_every, accept_changes, start_over, having(have))
+    cluster = address(ray)
     screen = console(stderr=as_json)
 
     def play(plan: Plan) -> None:

@@ -47,13 +47,17 @@ def _say(text: str) -> None:
 
 
 def pack(
-    runs: Runs = Path("runs"),
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")] = (
+        Path("runs"),
+    ),
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("packed"),
 ) -> None:
     """Put the metrics of all runs into a few small files, from which reports can be made.
 
+    Several folders and packs become one. A plan goes on from a pack with `klip run PLAN --have`.
+
     Args:
-        runs: folder that `klip train` or `klip run` wrote
+        runs: folders that `klip train` or `klip run` wrote, or packs
         output: folder to write: runs.json, and one Parquet file per task
 
     """

@@ -220,7 +220,10 @@ def follow(
         screen.print(f"[bold red]{r.status}[/]: {escape(name)}: {escape(shown(r.reason))}")
         if (r.path / TRACEBACK).is_file():
             screen.print(f"  its traceback is in {escape(str(r.path / TRACEBACK))}")
-    screen.print(f"the runs are in {escape(str(keeping.out))}")
+    places = [keeping.out] if len(surveyed.taken) < len(results) else []
+    places += [keeping.have.places[id] for id in surveyed.taken]
+    words = " and ".join(dict.fromkeys(map(str, places)))
+    screen.print(f"the runs are in {escape(words)}")
     return 1 if undone else 0
 
 

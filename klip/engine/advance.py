@@ -10,11 +10,12 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from klip.engine.having import Have
 from klip.engine.job import Group, Job, Kind, State, Stopped, kind_of, label_of
 from klip.engine.programs import kept_programs
 from klip.errors import KlipError
@@ -53,17 +54,20 @@ class Keeping:
     """go on with runs that were begun under other versions or on another processor"""
     start_over: bool = False
     """begin runs again whose checkpoints are all damaged"""
+    have: Have = field(default_factory=Have)
+    """what packs have, which is not trained again"""
 
     @property
     def text(self) -> str:
-        """As JSON, for another process."""
-        return json.dumps({**asdict(self), "out": str(self.out)})
+        """As JSON, for another process, which is given only jobs to train."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "have"}
+        return json.dumps({**own, "out": str(self.out)})
 
     @staticmethod
     def read(text: str) -> Keeping:
         """From JSON, as one process hands it to another."""
-        fields = json.loads(text)
-        return Keeping(**{**fields, "out": Path(fields["out"])})
+        own = json.loads(text)
+        return Keeping(**{**own, "out": Path(own["out"])})
 
     def path(self, job: Job) -> Path:
         """A run's folder."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from klip.engine.advance import Keeping, Progress
 from klip.engine.crew import cores_for, run_here
+from klip.engine.having import Have, taken_words
 from klip.engine.interruption import Interruption
 from klip.engine.job import Job, kind_of, unseeded, with_needs
 from klip.engine.memory import check_memory, demand
@@ -32,6 +33,7 @@ class Result:
 
     config: Job
     path: Path
+    """its folder, or the pack that has it"""
     status: str
     """done, diverged or failed; stopped, busy, damaged or changed if it could not be trained now"""
     reason: str
@@ -67,15 +69,25 @@ class Survey:
     missing: tuple[Job, ...]
     """those that have not ended, each after the missing jobs that it needs"""
 
+    @property
+    def taken(self) -> list[str]:
+        """The ids of jobs whose runs are taken from packs."""
+        places = self.keeping.have.places
+        return [id for id, result in self.ended.items() if result.path == places.get(id)]
+
 
 def survey(jobs: Sequence[Job], keeping: Keeping) -> Survey:
-    """Look at the folders of jobs, and of the jobs that the missing ones need."""
+    """Look at the folders of jobs, and of the jobs that the missing ones need.
+
+    A run that has not ended in its folder may have ended in a pack. What others begin with must lie
+    in a folder: a pack has no checkpoints.
+    """
     if not keeping.every >= 0:
         raise KlipError(f"checkpoint_every={keeping.every:g} must be 0 seconds or more")
-    ended = _ended(jobs, keeping)
+    ended = _ended(jobs, keeping, keeping.have)
     asked = {job.id for job in jobs}
     missing = with_needs([job for job in jobs if job.id not in ended])
-    ended |= _ended([job for job in missing if job.id not in asked], keeping)
+    ended |= _ended([job for job in missing if job.id not in asked], keeping, Have())
     left = tuple(job for job in missing if job.id not in ended)
     return Survey(tuple(jobs), keeping, ended, left)
 
@@ -144,8 +156,10 @@ def estimate(surveyed: Survey, cores: int, where: str) -> str:
     """What is missing of some runs, and how long it will take, in a sentence or two."""
     asked = {job.id for job in surveyed.jobs}
     missing = [job for job in surveyed.missing if job.id in asked]
+    taken = taken_words(surveyed.keeping.have, surveyed.taken, surveyed.missing)
+    taken = f"; {taken}" if taken else ""
     if not missing:
-        return f"all {len(surveyed.jobs)} runs have ended"
+        return f"all {len(surveyed.jobs)} runs have ended{taken}"
     more = len(surveyed.missing) - len(missing)
     needed = f" and {more} that they need" if more else ""
     steps = sum(job.iterations * job.batch for job in missing)
@@ -159,7 +173,7 @@ def estimate(surveyed: Survey, cores: int, where: str) -> str:
     if planned.guessed:
         text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"
     old = demand(planned.groups, cores).words
-    return f"{text}; {old}" if old else text
+    return f"{text}; {old}{taken}" if old else f"{text}{taken}"
 
 
 def duration(seconds: float) -> str:
@@ -205,7 +219,7 @@ def _check_installed(kinds: set[str]) -> None:
             ) from None
 
 
-def _ended(jobs: Sequence[Job], keeping: Keeping) -> dict[str, Result]:
+def _ended(jobs: Sequence[Job], keeping: Keeping, have: Have) -> dict[str, Result]:
     """The results of jobs that have ended and whose files are as written, by id."""
     results: dict[str, Result] = {}
     for job in jobs:
@@ -213,10 +227,13 @@ def _ended(jobs: Sequence[Job], keeping: Keeping) -> dict[str, Result]:
         try:
             record = read_run(path) if path.is_dir() else None
         except Damaged:
-            continue
+            record = None
         if record and record.status in ENDED and not record.notes:
             final = record.final_return
             results[job.id] = Result(job, path, record.status, record.reason, final)
+        elif (run := have.runs.get(job.id)) is not None:
+            place = have.places[job.id]
+            results[job.id] = Result(job, place, run.status, run.reason, run.final)
     return results
 
 

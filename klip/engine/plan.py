@@ -29,6 +29,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
+from klip.engine.advance import Keeping
 from klip.engine.fields import check_runs, whole_number
 from klip.engine.job import USUAL, Entry, Job, kind_of, unseeded
 from klip.errors import KlipError
@@ -41,13 +42,13 @@ STAGED = {"league": "klip.studies.league:read"}
 class Stages(Protocol):
     """How a plan goes on."""
 
-    def next(self, plan: Plan, out: Path) -> Plan | None:
-        """The stage after that of `plan`, whose jobs have ended in `out`; None at the end."""
+    def next(self, plan: Plan, keeping: Keeping) -> Plan | None:
+        """The stage after that of `plan`, whose jobs have all ended; None at the end."""
 
     def only(self, plan: Plan, tasks: Sequence[str], shapes: Sequence[str]) -> Plan:
         """The same with some tasks and shapes alone, at its first stage."""
 
-    def all_jobs(self, out: Path) -> Sequence[Job]:
+    def all_jobs(self, keeping: Keeping) -> Sequence[Job]:
         """The jobs of all stages, as far as one can know them."""
 
 
@@ -63,9 +64,9 @@ class Plan:
     course: Stages | None = None
     """What comes after this stage, where there are several."""
 
-    def next(self, out: Path) -> Plan | None:
-        """The stage after this one, once all its jobs have ended in `out`; None at the end."""
-        return self.course.next(self, out) if self.course is not None else None
+    def next(self, keeping: Keeping) -> Plan | None:
+        """The stage after this one, once all its jobs have ended; None at the end."""
+        return self.course.next(self, keeping) if self.course is not None else None
 
     def only(
         self,

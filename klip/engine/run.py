@@ -9,6 +9,7 @@ from typing import NamedTuple
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.crew import cores_for
 from klip.engine.finish import Listener, Result, Runner, ended, finish, here, survey
+from klip.engine.having import having
 from klip.engine.plan import Plan, read_plan
 from klip.engine.resume import read_jobs
 from klip.errors import KlipError
@@ -56,11 +57,13 @@ def run(
     accept_changes: bool = False,
     start_over: bool = False,
     iteration_limit: float | None = None,
+    have: Sequence[str | Path] = (),
     progress: Listener = lambda news: None,
 ) -> list[Result]:
     """Finish the missing runs of a plan, stage by stage if it has several.
 
-    Return how each of its runs stands, and where it lies.
+    Return how each of its runs stands, and where it lies. Runs that have ended in `out` or in one
+    of the packs in `have` are not trained again.
 
     Raises `Unfinished` as `klip.train` does.
 
@@ -81,20 +84,22 @@ def run(
         start_over: begin again the runs whose checkpoints are all damaged
         iteration_limit: seconds without an iteration after which a process is replaced, as when
             an environment hangs; none unless given
+        have: packs (`klip.pack`) whose runs count as done, as from another machine
         progress: called with the news of every iteration of every run
 
     Returns:
-        how each run of the plan stands, and where it lies
+        how each run of the plan stands, and where it lies: its folder, or the pack that has it
 
     """
     chosen = plan if isinstance(plan, Plan) else read_plan(plan)
-    keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over)
+    packs = having(have)
+    keeping = Keeping(Path(out), checkpoint_every, accept_changes, start_over, packs)
     runner = site(workers, ray, iteration_limit).runner
     stage: Plan | None = chosen.only(task, shape, seeds, steps)
     results: list[Result] = []
     while stage is not None:
         results += ended(finish(survey(stage.configs, keeping), runner, progress))
-        stage = stage.next(keeping.out)
+        stage = stage.next(keeping)
     return results
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from klip.errors import KlipError
@@ -11,6 +11,7 @@ from klip.pages import writing
 from klip.pages.kept import report_of_kept
 from klip.runs.record import is_run, run_paths
 from klip.studies import packing
+from klip.studies.gathering import gathered
 from klip.studies.packing import Packed, is_packed
 from klip.studies.reading import Known, read_study
 from klip.studies.study import Study
@@ -77,8 +78,13 @@ def report(
     return writing.write_report(study, output, beside)
 
 
-def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
+def pack(
+    runs: str | Path | Sequence[str | Path] = ("runs",), output: str | Path = "packed"
+) -> Packed:
     """Put the metrics of all runs into a few small files, from which reports can be made.
+
+    Several folders and packs become one: a run that is there twice is one run, and two that ended
+    with other bytes are refused. `klip.run(plan, have=[output])` goes on from it.
 
     >>> import tempfile
     >>> packed = pack("examples/cartpole", tempfile.mkdtemp())
@@ -86,16 +92,15 @@ def pack(runs: str | Path = "runs", output: str | Path = "packed") -> Packed:
     (6, ['CartPole-v1.parquet', 'runs.json', 'shapes.json'])
 
     Args:
-        runs: folder that `klip.train` or `klip.run` wrote
+        runs: folder that `klip.train` or `klip.run` wrote, or several, or packs among them
         output: folder to write: runs.json, and one Parquet file per task
 
     Returns:
         the files that were written, their size in bytes, and how many runs are in them
 
     """
-    study = _read(Path(runs))
-    if not study.runs:
-        raise KlipError(f"there are no runs in {runs}; `klip train` makes some")
+    sources = [runs] if isinstance(runs, (str, Path)) else runs
+    study = gathered([Path(source) for source in sources], workers=_processes())
     return packing.pack(study, Path(output))
 
 

@@ -20,11 +20,9 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from klip.errors import KlipError
-from klip.runs import Record
 from klip.studies.bootstrap import Floats
-from klip.studies.reading import columns
 from klip.studies.sequential import Answer, interval, seeds_until_clear, verdict
-from klip.studies.study import area_per_step
+from klip.studies.study import Run
 
 Metric = Literal["final", "area"]
 METRICS: Final[tuple[Metric, ...]] = ("final", "area")
@@ -117,21 +115,18 @@ class Pair:
         return about
 
 
-def outcome(record: Record) -> Ending:
+def outcome(run: Run) -> Ending:
     """What a comparison needs of a run that is done or diverged."""
-    table = columns(record.rows)
-    returns = table.get("return_mean", np.empty(0))
+    returns = run.metrics.get("return_mean", np.empty(0))
     known = returns[~np.isnan(returns)]
-    done = record.status == "done"
-    final = record.final_return if done else None
-    if done and (final is None or not len(known)):
+    if run.status == "done" and run.final is None:
         raise KlipError(
-            f"{record.path} has no final return, since no episode ended late in it: "
+            f"{run.path} has no final return, since no episode ended late in it: "
             "give more steps, or a task with shorter episodes"
         )
-    area = area_per_step(table["step"], returns) if done else None
     first = float(known[0]) if len(known) else float("nan")
-    return Ending(final, area, first, hashlib.sha256(returns.tobytes()).hexdigest())
+    curve = hashlib.sha256(returns.tobytes()).hexdigest()
+    return Ending(run.final, run.over_training, first, curve)
 
 
 def look(reference: Side, shape: Side, share: float, alpha: float) -> Readings:

@@ -35,9 +35,9 @@ from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.ppo.config import Config
 from klip.ppo.train import plan
-from klip.runs import read_run
 from klip.shapes import Region
 from klip.studies.answering import Ending, Metric, Pair, Side, look, outcome
+from klip.studies.reading import read_one
 from klip.studies.sequential import FIRST, LEVEL, looks
 
 Train = Callable[[Survey, Runner], list[Result]]
@@ -225,7 +225,7 @@ def answer(
             pace.took(expected)
         for job in jobs:
             if job.id not in known:
-                known[job.id] = outcome(read_run(keeping.path(job)))
+                known[job.id] = outcome(read_one(keeping.path(job)))
         pairs = tuple(
             _looked(question, pair, jobs, known) if pair.answer == "open" else pair
             for pair in pairs

@@ -4,7 +4,8 @@
     zero: the mean return with which runs begin in the cell; one: PPO-Clip's mean final return there
 
 `frozen.json` holds the choices with all scores that they rest on, and a checksum. Once it is there
-the testing stage reads it, and nothing writes it again: who has seen a test may not tune.
+the testing stage reads it, and nothing writes it again: who has seen a test may not tune. A pack of
+a league's runs has the file, too, and a league that goes on from the pack keeps to its choices.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import numpy as np
 
 from klip.engine.advance import Keeping
 from klip.errors import KlipError
-from klip.runs import read_run
-from klip.runs.files import own_folder, write_whole
+from klip.runs.files import LARGEST_TEXT, of_json, own_folder, read_file, write_whole
 from klip.studies.answering import Ending, outcome
+from klip.studies.gathering import run_of
 from klip.studies.league import Rules, Trial
 
 FILE: Final = "frozen.json"
@@ -48,21 +49,26 @@ Frozen = Mapping[str, Choice]
 """By entrant."""
 
 
-def freeze(rules: Rules, out: Path, scales: Scales | None = None) -> Frozen:
+def freeze(rules: Rules, keeping: Keeping, scales: Scales | None = None) -> Frozen:
     """The frozen choices: read if they are there, else made from the tuning runs and written.
 
     Args:
         rules: of the league
-        out: folder of the runs
+        keeping: where its runs are
         scales: zero and one of each cell, if others have set them; else those of these runs
 
     """
-    known = read_frozen(out, rules)
-    if known is not None:
-        return known
-    _refuse_after_a_test(rules, out)
+    out = keeping.out
+    found = _found(rules, keeping)
+    if found is not None:
+        path, data = found
+        if path.parent != out:  # from a pack: tests in this folder will rest on it
+            own_folder(out)
+            write_whole(out / _name(rules), data)
+        return _read(path, data, rules)
+    _refuse_after_a_test(rules, keeping)
     trials = rules.trials("tuning")
-    outcomes = {t.job.id: outcome(read_run(Keeping(out).path(t.job))) for t in trials}
+    outcomes = {t.job.id: outcome(run_of(t.job, keeping)) for t in trials}
     scales = scales or scales_of(trials, outcomes, rules.shapes[0])
     chosen = {shape: _choice(rules, shape, trials, outcomes, scales) for shape in rules.shapes}
     text = json.dumps(
@@ -76,27 +82,63 @@ def freeze(rules: Rules, out: Path, scales: Scales | None = None) -> Frozen:
         indent=1,
     )
     seal = hashlib.sha256(text.encode()).hexdigest()
+    whole = {"format": FORMAT, "sha256": seal, "frozen": json.loads(text)}
+    data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode()
     own_folder(out)
-    write_whole(
-        out / _name(rules),
-        (json.dumps({"format": FORMAT, "sha256": seal, "frozen": json.loads(text)}, indent=1,
-                    sort_keys=True) + "\n").encode(),
-    )  # fmt: skip
-    frozen = read_frozen(out, rules)
-    assert frozen is not None
-    return frozen
+    write_whole(out / _name(rules), data)
+    return _read(out / _name(rules), data, rules)
 
 
-def read_frozen(out: Path, rules: Rules) -> Frozen | None:
-    """What was frozen in a folder; None where nothing was.
+def read_frozen(rules: Rules, keeping: Keeping) -> Frozen | None:
+    """What was frozen for a league, in its folder or in a pack that it has; None where nothing was.
 
-    What was frozen for other rules, or edited since, is an error.
+    What was frozen in its folder for other rules, or edited since, is an error.
     """
-    path = out / _name(rules)
-    if not path.is_file():
+    found = _found(rules, keeping)
+    return None if found is None else _read(*found, rules)
+
+
+def _found(rules: Rules, keeping: Keeping) -> tuple[Path, bytes] | None:
+    """The file of the choices, and its content: the folder's, or of a pack, and all agree."""
+    files: dict[Path, bytes] = {}
+    own = keeping.out / _name(rules)
+    if own.is_file():
+        files[own] = _bytes(own)
+    for pack, choices in keeping.have.choices.items():
+        data = choices.get(_name(rules))
+        if data is not None and _is_for(rules, data):  # others are of another league
+            files[pack / _name(rules)] = data
+    if not files:
         return None
+    first, *others = files.items()
+    for path, data in others:
+        if data != first[1]:
+            raise KlipError(
+                f"{first[0]} and {path} have frozen other choices for one league: its tests rest "
+                "on one of them, so leave the other out"
+            )
+    return first
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        whole = json.loads(path.read_bytes())
+        return read_file(path, LARGEST_TEXT)
+    except OSError as error:
+        raise KlipError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _is_for(rules: Rules, data: bytes) -> bool:
+    """Whether choices are for these rules; what cannot be read is, and is an error where it is."""
+    try:
+        return bool(of_json(data)["frozen"]["rules"] == json.loads(json.dumps(rules.fields)))
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def _read(path: Path, content: bytes, rules: Rules) -> Frozen:
+    """The choices in a file."""
+    try:
+        whole = of_json(content)
         data = whole["frozen"]
         text = json.dumps(data, sort_keys=True, indent=1)
         if (
@@ -179,14 +221,16 @@ def _choice(
     return Choice(float(best), rules.scaled(entrant, float(best)), scores, cells)
 
 
-def _refuse_after_a_test(rules: Rules, out: Path) -> None:
+def _refuse_after_a_test(rules: Rules, keeping: Keeping) -> None:
     """Raise where tests have been run and the choices that they rest on are gone."""
-    keeping = Keeping(out)
     for trial in rules.trials("testing"):
-        if trial.factor != 1 and keeping.path(trial.job).is_dir():
+        path, pack = keeping.path(trial.job), keeping.have.places.get(trial.job.id)
+        if trial.factor != 1 and (path.is_dir() or pack is not None):
+            place = keeping.out if path.is_dir() else pack
             raise KlipError(
-                f"{out} has tests of tuned shapes, such as {keeping.path(trial.job)}, and no "
-                f"{_name(rules)}: bring that back; nothing is tuned again after a look at tests"
+                f"{place} has tests of tuned shapes, such as {trial.job.shape} on {trial.job.task} "
+                f"seed {trial.job.seed}, and no {_name(rules)} for these rules: bring that back; "
+                "nothing is tuned again after a look at tests"
             )
 
 

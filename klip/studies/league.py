@@ -14,9 +14,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from klip.engine.advance import Keeping
 from klip.engine.fields import typed
 from klip.engine.plan import Plan, check_keys, seeds_in
 from klip.errors import KlipError
@@ -269,11 +269,11 @@ class Course:
     scales: Mapping[str, tuple[float, float]] | None = None
     """Zero and one of each cell in tuning, where a league before has set them."""
 
-    def all_jobs(self, out: Path) -> list[Config]:
+    def all_jobs(self, keeping: Keeping) -> list[Config]:
         """The runs of all stages; a radius that is not frozen yet is taken to be twice as large."""
         from klip.studies.freezing import read_frozen
 
-        frozen = read_frozen(out, self.rules)
+        frozen = read_frozen(self.rules, keeping)
         factors = {
             entrant: (1.0, frozen[entrant].factor if frozen else self.rules.factors_of(entrant)[-1])
             for entrant in self.rules.shapes
@@ -281,14 +281,14 @@ class Course:
         trials = [*self.rules.trials("tuning"), *self.rules.trials("testing", factors)]
         return list({trial.job.id: trial.job for trial in trials}.values())
 
-    def next(self, plan: Plan, out: Path) -> Plan | None:
+    def next(self, plan: Plan, keeping: Keeping) -> Plan | None:
         """The stage after this one, once all its runs have ended."""
         from klip.studies.freezing import factors_to_test, freeze
         from klip.studies.standings import write_standings
 
-        frozen = freeze(self.rules, out, self.scales)
+        frozen = freeze(self.rules, keeping, self.scales)
         if plan.stage == "testing":
-            write_standings(self.rules, frozen, out)
+            write_standings(self.rules, frozen, keeping)
             return None
         trials = self.rules.trials("testing", factors_to_test(frozen))
         return dataclasses.replace(plan, configs=_jobs(trials), stage="testing")

@@ -4,9 +4,10 @@
     Hopper-v4.parquet   a row per iteration; `run` is the run's place in the list; float64, exact
     samples.json        of a token experiment: the completions that its page shows
     shapes.json         how the shapes look, sampled when runs began: each once
+    frozen.json         of a league: the choices that its tests rest on, as they were frozen
 
 A report made from it has the same bytes as one made from the runs' folders; only the checkpoints
-are not in it.
+are not in it. A plan may go on from it (`klip.studies.gathering`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ _FIELDS: Final = ("path", "id", "config", "status", "reason", "machines", "histo
 _COUNTS: Final = ("iteration", "step", "episodes")
 LOOKS: Final = 5
 """Times that a study is read again because it was packed anew meanwhile."""
+CHOICES: Final = re.compile(r"frozen(-[0-9a-f]{8})?\.json")
+"""Names of the files in which leagues freeze their choices."""
 DENSEST: Final = 40
 """Bytes of numbers in a byte of a Parquet file; metrics of real runs have some 2."""
 
@@ -97,7 +100,9 @@ def _pack(study: Study, folder: Path) -> list[Path]:
         name = _file_name(task, about)
         data = _parquet([(i, run) for i, run in enumerate(study.runs) if run.task == task])
         about[name] = _laid(folder, name, data)
-    for name, data in ((SAMPLES, _samples(study)), (SHAPES, _shapes(study))):
+    for name, data in {
+        SAMPLES: _samples(study), SHAPES: _shapes(study), **study.choices
+    }.items():  # fmt: skip
         if data:
             beside[name] = _laid(folder, name, data)
     index: dict[str, Any] = {
@@ -162,7 +167,10 @@ def _names_in(folder: Path) -> set[str]:
 def _is_ours(name: Any) -> bool:
     """Whether a study has files of this name, which may come from a stranger's index."""
     plain = isinstance(name, str) and Path(name).name == name and not name.startswith(".")
-    return plain and (name.endswith(".parquet") or name in (SAMPLES, SHAPES))
+    if not plain:
+        return False
+    beside = name in (SAMPLES, SHAPES) or CHOICES.fullmatch(name) is not None
+    return beside or name.endswith(".parquet")
 
 
 def unpack(folder: Path) -> Study:
@@ -193,12 +201,13 @@ def _unpacked(folder: Path) -> Study:
         if is_tokens(study):
             samples = _read_samples(folder, beside)
             runs = [replace(run, samples=samples.get(run.id, ())) for run in study.runs]
-            study = Study(tuple(runs), study.trouble)
+            study = replace(study, runs=tuple(runs))
         if SHAPES in beside if beside is not None else (folder / SHAPES).exists():
             shapes = _read_shapes(folder, beside)
             runs = [replace(run, portrait=shapes.get(_look(run))) for run in study.runs]
-            study = Study(tuple(runs), study.trouble)
-        return study
+            study = replace(study, runs=tuple(runs))
+        frozen = [name for name in beside or {} if CHOICES.fullmatch(name)]
+        return replace(study, choices={n: _checked(folder, n, beside[n]) for n in frozen})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError,
             pl.exceptions.PolarsError, RecursionError) as error:  # fmt: skip
         raise KlipError(

@@ -29,6 +29,7 @@ def league(
     checkpoint_every: float = CHECKPOINT_EVERY,
     accept_changes: bool = False,
     start_over: bool = False,
+    have: Sequence[str | Path] = (),
     progress: Listener = lambda news: None,
 ) -> Standings:
     """The standings of the league; with a shape of your own, its place among the others.
@@ -50,6 +51,7 @@ def league(
         checkpoint_every: seconds between checkpoints
         accept_changes: go on with runs begun under other versions or on another processor
         start_over: begin again the runs whose checkpoints are all damaged
+        have: packs (`klip.pack`) whose runs count as done, as from another machine
         progress: called with the news of every iteration of every run
 
     Returns:
@@ -59,7 +61,8 @@ def league(
 
     def play(plan: Plan) -> None:
         run(plan, out=out, workers=workers, ray=ray, checkpoint_every=checkpoint_every,
-            accept_changes=accept_changes, start_over=start_over, progress=progress)  # fmt: skip
+            accept_changes=accept_changes, start_over=start_over, have=have,
+            progress=progress)  # fmt: skip
 
     return play_league(Keeping(Path(out)), play, shape, knob, quick, runs)
 

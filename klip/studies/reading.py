@@ -17,9 +17,10 @@ from klip.engine.process import Process, parents_pipe
 from klip.errors import KlipError
 from klip.runs import Record, read_run, run_paths
 from klip.runs.completions import Completion
+from klip.runs.files import LARGEST_TEXT, read_file
 from klip.runs.portraits import read_portrait
 from klip.runs.store import METRICS, NEWEST
-from klip.studies.packing import is_packed, unpack
+from klip.studies.packing import CHOICES, is_packed, unpack
 from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
 
@@ -64,7 +65,25 @@ def read_study(folder: str | Path, known: Known | None = None, workers: int = 1)
             run, other = (run, twin) if run.rows > twin.rows else (twin, run)
             trouble.append(f"{other.path} is the same run as {run.path}, and was left out")
         runs[run.id] = run
-    return Study(ordered(runs.values()), tuple(sorted(trouble)))
+    choices = {}
+    for path in sorted(folder.glob("frozen*.json")):
+        if CHOICES.fullmatch(path.name):
+            try:
+                choices[path.name] = read_file(path, LARGEST_TEXT)
+            except OSError as error:
+                trouble.append(f"{path.name} cannot be read: {error.strerror}")
+    return Study(ordered(runs.values()), tuple(sorted(trouble)), choices)
+
+
+def read_one(path: Path) -> Run:
+    """The run in a folder of its own, whatever its state; an error where it cannot be read.
+
+    Its path is the folder's.
+    """
+    run = _read(path, None)
+    if isinstance(run, str):
+        raise KlipError(run)
+    return run
 
 
 def _read_all(paths: list[Path], folder: Path, known: Known, workers: int) -> list[Run | str]:
@@ -129,8 +148,8 @@ def stamp(path: Path) -> Stamp:
     return tuple(stamps)
 
 
-def _read(path: Path, folder: Path) -> Run | str:
-    """A run, or why it could not be read."""
+def _read(path: Path, folder: Path | None) -> Run | str:
+    """A run, or why it could not be read; with paths relative to a folder, or as they are."""
     try:
         record = read_run(path)
         kept = record.arrays.get("samples") if record.arrays else None
@@ -142,7 +161,7 @@ def _read(path: Path, folder: Path) -> Run | str:
     metrics, left_out = sound_columns(columns(record.rows))
     portrait, trouble = read_portrait(path, record.config)
     notes = [*record.notes, *left_out, *([trouble] if trouble else [])]
-    inside = path.relative_to(folder).as_posix()
+    inside = str(path) if folder is None else path.relative_to(folder).as_posix()
     return Run(
         path.resolve().name if inside == "." else inside,
         record.id,
@@ -178,8 +197,10 @@ def _digest(record: Record) -> str:
     return sha256.hexdigest()
 
 
-def _relative(text: str, folder: Path) -> str:
-    """The text with paths relative to the folder: the same wherever that lies."""
+def _relative(text: str, folder: Path | None) -> str:
+    """The text with paths relative to the folder, if there is one: the same wherever that lies."""
+    if folder is None:
+        return text
     return text.replace(f"{folder}/", "").replace(f"{folder.resolve()}/", "")
 
 

@@ -23,16 +23,16 @@ import numpy as np
 
 from klip.engine.advance import Keeping
 from klip.errors import KlipError
-from klip.runs import read_run
 from klip.runs.files import own_folder, write_whole
-from klip.runs.portraits import Portrait, of_fields, read_portrait, to_fields
+from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.shapes.names import brief
 from klip.studies.answering import outcome
 from klip.studies.bootstrap import Floats, draws, interquartile_mean, replicate
 from klip.studies.comparing import corrected
 from klip.studies.freezing import Choice, Frozen, Scales, factors_to_test, normalised, scale
+from klip.studies.gathering import run_of
 from klip.studies.league import Rules, StageName, rules_from
-from klip.studies.reading import columns
+from klip.studies.packing import is_packed
 from klip.studies.scores import Estimate, Scores, stack
 from klip.studies.statistics import iqm, probability_of_improvement
 
@@ -203,7 +203,7 @@ def sensitivity(choice: Choice) -> float:
     return float(grid.max(axis=0).mean() - grid.mean(axis=1).max())
 
 
-def write_standings(rules: Rules, frozen: Frozen, out: Path) -> Path:
+def write_standings(rules: Rules, frozen: Frozen, keeping: Keeping) -> Path:
     """Write what the tables need of all runs of a league that is over; return the file."""
     entries: list[Game] = []
     portraits: dict[str, Portrait] = {}
@@ -211,21 +211,19 @@ def write_standings(rules: Rules, frozen: Frozen, out: Path) -> Path:
     for stage in ("tuning", "testing"):
         chosen = None if stage == "tuning" else factors
         for trial in rules.trials(stage, chosen):
-            folder = Keeping(out).path(trial.job)
-            record = read_run(folder)
-            if ":" in trial.job.shape and trial.job.shape not in portraits:
-                drawn, _ = read_portrait(folder, record.config)
-                portraits |= {trial.job.shape: drawn} if drawn is not None else {}
-            run, metrics = outcome(record), columns(record.rows)
-            first = None if np.isnan(run.first) else run.first
-            of = {name: _average(metrics.get(name)) for name in ("kill", "kl")}
+            run = run_of(trial.job, keeping)
+            if ":" in trial.job.shape and run.portrait is not None:
+                portraits.setdefault(trial.job.shape, run.portrait)
+            end = outcome(run)
+            first = None if np.isnan(end.first) else end.first
+            of = {name: _average(run.metrics.get(name)) for name in ("kill", "kl")}
             entries.append(
                 Game(trial.entrant, trial.factor, trial.task, trial.stress, stage, trial.job.seed,
-                      run.final, run.area, first, of["kill"], of["kl"], run.curve[:16])
+                      end.final, end.area, first, of["kill"], of["kl"], end.curve[:16])
             )  # fmt: skip
-    path = out / name_of(rules)
+    path = keeping.out / name_of(rules)
     standings = Standings(rules, frozen, tuple(entries), portraits=portraits)
-    own_folder(out)
+    own_folder(keeping.out)
     write_whole(path, as_text(standings).encode())
     return path
 
@@ -260,9 +258,10 @@ def read_standings(path: Path) -> Standings:
             raise ValueError("it has a picture of another shape")
         return Standings(rules_from(data["rules"]), frozen, entries, portraits=drawn)
     except FileNotFoundError:
+        how = f" --have {path}" if is_packed(path) else ""
         raise KlipError(
-            f"there are no standings in {path}: `klip run league` writes them when all has been "
-            "tested"
+            f"there are no standings in {path}: `klip run league{how}` writes them into --out when "
+            "all has been tested"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KlipError(f"{file} is damaged or no file of standings: {error}") from None

@@ -161,6 +161,8 @@ class Study:
     runs: tuple[Run, ...]
     trouble: tuple[str, ...] = ()
     """Folders that are runs by their names and could not be read, and why."""
+    choices: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What leagues have frozen there: files by name, as they were written."""
 
     @property
     def tasks(self) -> list[str]:

@@ -29,13 +29,13 @@ from klip.errors import KlipError
 from klip.ppo.config import Config, config
 from klip.ppo.knobs import Setting, turned
 from klip.ppo.presets import shape_of
-from klip.runs import read_run
 from klip.runs.files import disk, write_whole
 from klip.shapes import Region
 from klip.shapes.names import spelled
 from klip.studies.answering import Ending, Metric, outcome
 from klip.studies.asking import Sampler, library
 from klip.studies.ranges import Range, Spec, ranges_in
+from klip.studies.reading import read_one
 
 Train = Callable[[Survey, Runner], list[Result]]
 """Trains what is missing of a batch."""
@@ -275,7 +275,7 @@ def search(
             results = train(surveyed, where.runner)
             if any(result.status not in ENDED for result in results):
                 raise Unfinished(results)
-        known = {job.id: outcome(read_run(keeping.path(job))) for job in every.values()}
+        known = {job.id: outcome(read_one(keeping.path(job))) for job in every.values()}
         return [[known[job.id] for job in each] for each in jobs]
 
     with library() as optuna:

@@ -70,6 +70,7 @@ def test_plans_as_json(capsys):
         (["paper", "--workers", "99"], "must lie between 1 and"),
         (["paper", "--ray", "a", "b"], "give one address"),
         (["paper", "--ray", "a", "--workers", "1"], "give one of them"),
+        (["paper", "--have", "nowhere"], "nowhere is no packed study: give a folder that `klip"),
     ],
 )
 def test_mistakes_on_the_command_line(args, message, tmp_path, capsys):
@@ -89,6 +90,30 @@ def test_it_says_beforehand_what_it_would_do(tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
     assert main(["plans"]) == 0
     assert "195" in capsys.readouterr().out
+
+
+def test_a_plan_goes_on_from_packs(in_this_process, tmp_path, capsys):
+    path, pack = tmp_path / "mine.toml", str(tmp_path / "pack")
+    path.write_text(PLAN)
+    args = ["run", str(path), "--out"]
+    assert main([*args, str(tmp_path / "a"), "--seeds", "1"]) == 0
+    assert main(["pack", str(tmp_path / "a"), "-o", pack]) == 0
+    capsys.readouterr()
+    assert main([*args, str(tmp_path / "b"), "--have", pack, "--dry-run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 of 2 runs are missing" in said
+    assert "1 from " in said
+    assert " is taken as packed" in said
+    assert main([*args, str(tmp_path / "b"), "--have", pack]) == 0
+    assert "the runs are in " in capsys.readouterr().out
+    (trained,) = (tmp_path / "b").rglob("seed-*")
+    assert trained.name.startswith("seed-7-")
+    assert main(["pack", str(tmp_path / "b"), pack, "-o", pack]) == 0
+    assert "2 runs in" in capsys.readouterr().out
+    assert main([*args, str(tmp_path / "c"), "--have", pack]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "all 2 runs have ended; 2 from " in said
+    assert not (tmp_path / "c").exists()
 
 
 def test_numbers_of_a_plan_may_be_written_as_floats(followed, tmp_path):

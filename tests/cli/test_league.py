@@ -21,7 +21,7 @@ def made_up(monkeypatch):
     """Runs are written, not trained."""
 
     def follow(jobs, keeping, *options):
-        leagues.train(jobs, keeping.out)
+        leagues.train([job for job in jobs if job.id not in keeping.have.runs], keeping.out)
         return 0
 
     monkeypatch.setattr(experiments, "follow", follow)
@@ -68,6 +68,35 @@ def test_a_league_is_run_from_its_plan_to_its_end(made_up, tmp_path, capsys):
     assert "all stages: all " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_what_cannot_be_played_is_said_before_the_first_stage(options, tmp_path, capsys):
+    plan = tmp_path / "mine.toml"
+    plan.write_text(
+        'kind = "league"\ntasks = ["CartPole-v1", "Nope-v9"]\nshapes = ["clip", "spo"]\n'
+        '[[stress]]\nname = "K = 1"\n[tuning]\nseeds = [1000]\n[testing]\nseeds = 3\n'
+    )
+    out = tmp_path / "runs"
+    assert main(["run", str(plan), "--out", str(out), *options]) == 2
+    error = capsys.readouterr().err
+    assert "there is no environment Nope-v9" in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_newcomer_goes_on_from_a_pack(played, made_up, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    newcomer = ["league", "ramp", "--runs", str(played), "--json"]
+    assert main(newcomer) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main(["pack", "runs", "-o", "packed"]) == 0
+    capsys.readouterr()
+    assert main([*newcomer, "--out", "again", "--have", "packed"]) == 0
+    said = capsys.readouterr()
+    assert "from packed are taken as packed" in said.err
+    assert json.loads(said.out) == first
+    assert not list((tmp_path / "again").rglob("seed-*"))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -75,6 +104,7 @@ def test_a_league_is_run_from_its_plan_to_its_end(made_up, tmp_path, capsys):
         (["ramp", "--knob", "length"], "ramp has no parameter 'length' to tune"),
         (["clip"], "plays in the league already"),
         (["nix"], "no shape is called 'nix'"),
+        (["ramp", "--have", "nowhere"], "nowhere is no packed study: give a folder that"),
     ],
 )
 def test_mistakes_are_a_line_before_anything_starts(words, said, played, tmp_path, capsys):

@@ -46,7 +46,9 @@ def test_options_reach_the_pack(monkeypatch, capsys):
     calls = []
     assert main(["pack"]) == 0
     assert main(["pack", "there", "-o", "b"]) == 0
-    assert calls == [(Path("runs"), Path("packed")), (Path("there"), Path("b"))]
+    assert main(["pack", "here", "there", "-o", "b"]) == 0
+    here, there, to = Path("here"), Path("there"), Path("b")
+    assert calls == [((Path("runs"),), Path("packed")), ((there,), to), ((here, there), to)]
     assert capsys.readouterr().out.splitlines()[-2:] == ["wrote b/runs.json", "12 runs in 3.5 MB"]
 
 

@@ -1,6 +1,7 @@
 """A league whose runs nobody trained."""
 
 from klip.engine.advance import Keeping
+from klip.engine.having import having
 from klip.studies.league import Course, read
 from tests.studies.folders import make_run
 
@@ -36,11 +37,13 @@ def train(jobs, out):
     return made
 
 
-def play(plan, out):
-    """Take a plan to its end."""
+def play(plan, out, have=()):
+    """Take a plan to its end; return which runs had to be written."""
+    keeping, made = Keeping(out, have=having(have)), []
     while plan is not None:
-        train(plan.configs, out)
-        plan = plan.next(out)
+        made += train([job for job in plan.configs if job.id not in keeping.have.runs], out)
+        plan = plan.next(keeping)
+    return made
 
 
 def small(**more):

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from klip.engine.advance import Keeping
 from klip.errors import KlipError
 from klip.studies.freezing import FILE, factors_to_test, freeze, normalised, read_frozen
 from tests.studies.leagues import play, rules, small, train
@@ -23,7 +24,7 @@ def out(tuned, tmp_path):
 
 
 def test_the_best_radius_is_chosen_with_its_scores(out):
-    frozen = freeze(rules(), out)
+    frozen = freeze(rules(), Keeping(out))
     spo = frozen["spo(eps=0.2)"]
     assert (spo.factor, spo.spelling) == (2.0, "spo(eps=0.4)")
     assert spo.scores["2"] == max(spo.scores.values())
@@ -34,54 +35,54 @@ def test_the_best_radius_is_chosen_with_its_scores(out):
 
 
 def test_forms_of_one_shape_are_tuned_alike(out):
-    frozen = freeze(rules(), out)
+    frozen = freeze(rules(), Keeping(out))
     clip, form = frozen["clip(eps=0.2)"], frozen["per-sample(eps=0.2)"]
     assert clip.scores["1"] == form.scores["1"]
 
 
 def test_what_is_frozen_stays_whatever_happens_to_the_runs(out):
-    before = freeze(rules(), out)
+    before = freeze(rules(), Keeping(out))
     text = (out / FILE).read_bytes()
     shutil.rmtree(out / "CartPole-v1")
-    assert freeze(rules(), out) == before == read_frozen(out, rules())
+    assert freeze(rules(), Keeping(out)) == before == read_frozen(rules(), Keeping(out))
     assert (out / FILE).read_bytes() == text
 
 
 def test_it_is_a_function_of_the_runs(out, tuned):
-    freeze(rules(), out)
-    freeze(rules(), tuned)
+    freeze(rules(), Keeping(out))
+    freeze(rules(), Keeping(tuned))
     assert (out / FILE).read_bytes() == (tuned / FILE).read_bytes()
     (tuned / FILE).unlink()
 
 
 def test_an_edited_choice_is_refused(out):
-    freeze(rules(), out)
+    freeze(rules(), Keeping(out))
     data = json.loads((out / FILE).read_bytes())
     data["frozen"]["chosen"]["is"]["factor"] = 4.0
     (out / FILE).write_text(json.dumps(data))
     with pytest.raises(KlipError, match="damaged or was edited"):
-        freeze(rules(), out)
+        freeze(rules(), Keeping(out))
 
 
 def test_other_rules_need_another_folder(out):
-    freeze(rules(), out)
+    freeze(rules(), Keeping(out))
     with pytest.raises(KlipError, match="frozen for other rules"):
-        freeze(rules(shapes=["clip", "is"]), out)
+        freeze(rules(shapes=["clip", "is"]), Keeping(out))
 
 
 def test_nothing_is_tuned_again_after_a_test(out):
     play(small(), out)
     (out / FILE).unlink()
     with pytest.raises(KlipError, match=r"has tests of tuned shapes.*nothing is tuned again"):
-        freeze(rules(), out)
+        freeze(rules(), Keeping(out))
 
 
 def test_a_newcomer_has_a_file_of_its_own(out):
-    freeze(rules(), out)
+    freeze(rules(), Keeping(out))
     alone = rules().with_newcomer("ramp")
     train([t.job for t in alone.trials("tuning")], out)
     scales = dict.fromkeys(alone.cells, (0.0, 100.0))
-    assert freeze(alone, out, scales).keys() == {"ramp(eps=0.2, width=0.05)"}
+    assert freeze(alone, Keeping(out), scales).keys() == {"ramp(eps=0.2, width=0.05)"}
     assert len(list(out.glob("frozen*.json"))) == 2
 
 

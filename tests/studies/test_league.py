@@ -106,17 +106,17 @@ def test_a_newcomer_that_cannot_play_is_a_line(shape, knob, words):
 
 
 def test_stages_follow_each_other_to_the_end(tmp_path):
-    plan = small()
+    plan, keeping = small(), Keeping(tmp_path)
     assert (plan.stage, plan.only().stage) == ("tuning", "tuning")
     train(plan.configs, tmp_path)
-    testing = plan.next(tmp_path)
+    testing = plan.next(keeping)
     assert testing.stage == "testing"
     assert {c.seed for c in testing.configs} == {0, 1, 2, 3}
-    foreseen = {job.id for job in plan.course.all_jobs(tmp_path)}
+    foreseen = {job.id for job in plan.course.all_jobs(keeping)}
     assert foreseen == {c.id for c in (*plan.configs, *testing.configs)}
     train(testing.configs, tmp_path)
-    assert testing.next(tmp_path) is None
-    assert not survey(plan.course.all_jobs(tmp_path), Keeping(tmp_path)).missing
+    assert testing.next(keeping) is None
+    assert not survey(plan.course.all_jobs(keeping), keeping).missing
 
 
 def test_seeds_and_steps_of_stages_are_the_plans(tmp_path):
