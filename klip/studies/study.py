@@ -203,6 +203,13 @@ class Study:
         """The variants of one task."""
         return [v for v in self.variants if v.task == task]
 
+    def at_first(self, task: str) -> float | None:
+        """Mean return of a task's runs, each in its first iteration in which an episode ended."""
+        none = np.empty(0)
+        columns = [r.metrics.get("return_mean", none) for r in self.runs if r.task == task]
+        firsts = [float(x) for column in columns for x in column[~np.isnan(column)][:1]]
+        return float(np.mean(firsts)) if firsts else None
+
     @property
     def ended(self) -> bool:
         """Whether no run will change by itself any more."""
