@@ -129,7 +129,7 @@ def rollout(cart: Cart, params: Any, rng: np.random.Generator) -> tuple[Any, ...
 
 
 def tails(shape: Shape, seed: int, updates: int, lr: float, epochs: int) -> tuple[Any, Any, Any]:
-    """P+ and w of samples of positive advantage beyond 1 + eps, and w of all of those, in or out."""
+    """P+ and w of samples of positive advantage beyond 1 + eps, and w of all those of one."""
     rng, cart = np.random.default_rng(seed), Cart(seed)
     params: Any = (network(rng, (4, 64, 64, 2), 0.01), network(rng, (4, 64, 64, 1), 1.0))
     optimiser = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(lr, eps=1e-5))

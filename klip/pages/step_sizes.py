@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from klip.draw.properties import PROVEN, promised
@@ -40,19 +41,18 @@ def answer(told: list[Foretold]) -> str:
         return ""
     e = of_t2.difference
     low, high = (None if end is None else 0.0 - end for end in (e.high, e.low))
-    size = f"{words.signed(0.0 - e.estimate, low, high)} step sizes"
-    if low is not None and high is not None:
-        size += f" [{words.signed(low, high)}, {words.signed(high, low)}]"
+    other = replace(e, estimate=0.0 - e.estimate, low=low, high=high)
     who = (
-        f"Shapes that reverse (T2 does not hold: {', '.join(of_t2.claim.lack)}) survive {size} "
-        f"beside those that do not ({', '.join(of_t2.claim.have)})"
+        f"Step sizes survived by shapes that reverse (T2 does not hold: "
+        f"{', '.join(of_t2.claim.lack)}), less those of shapes that do not "
+        f"({', '.join(of_t2.claim.have)}): {words.difference(other)}"
     )
     shown = {
-        "higher": "they are shown to break earlier, as T2 and T4 say",
-        "lower": "they are shown to survive longer, against what T2 and T4 say",
-        "open": "they are shown to break neither earlier nor later",
+        "higher": "those that reverse are shown to break earlier, as T2 and T4 say",
+        "lower": "those that reverse are shown to survive longer, against what T2 and T4 say",
+        "open": "those that reverse are shown to break neither earlier nor later",
     }
-    return f"{who}: {shown[words.verdict(e)]}."
+    return f"{who}; {shown[words.verdict(e)]}."
 
 
 def _reading(told: Foretold) -> str:

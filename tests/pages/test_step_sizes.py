@@ -21,8 +21,9 @@ def test_a_shape_that_reverses_and_breaks_early_is_found_out(tmp_path):
     levels = {"clip(eps=0.2)": (900, 900, 900), "spo(eps=0.2)": (900, 20, 20)}
     said = told(tmp_path, levels, seeds=4)
     assert said["answer"] == (
-        "Shapes that reverse (T2 does not hold: spo) survive −2.00 step sizes [−2.00, −2.00] "
-        "beside those that do not (clip): they are shown to break earlier, as T2 and T4 say."
+        "Step sizes survived by shapes that reverse (T2 does not hold: spo), less those of shapes "
+        "that do not (clip): −2.00 [−2.00, −2.00]; those that reverse are shown to break earlier, "
+        "as T2 and T4 say."
     )
     t2 = said["told"][0]
     assert t2["claim"].name.startswith("T2")
@@ -32,14 +33,14 @@ def test_a_shape_that_reverses_and_breaks_early_is_found_out(tmp_path):
 def test_one_that_reverses_and_survives_longer_is_said_too(tmp_path):
     levels = {"clip(eps=0.2)": (900, 20, 20), "spo(eps=0.2)": (900, 900, 900)}
     said = told(tmp_path, levels, seeds=4)
-    assert "survive +2.00 step sizes" in said["answer"]
+    assert "(clip): +2.00 [+2.00, +2.00]; those that reverse" in said["answer"]
     assert "shown to survive longer, against what T2 and T4 say" in said["answer"]
 
 
 def test_what_does_not_differ_is_open(tmp_path):
     levels = {"clip(eps=0.2)": (900, 900, 20), "spo(eps=0.2)": (900, 900, 20)}
     said = told(tmp_path, levels, epochs=(10,))
-    assert "they are shown to break neither earlier nor later" in said["answer"]
+    assert "shown to break neither earlier nor later" in said["answer"]
     assert {line["says"] for line in said["told"]} == {"open: these seeds do not tell"}
 
 
@@ -74,7 +75,7 @@ def test_the_page_has_the_curves_the_breaks_and_the_verdicts(html):
     assert "sapo T1 no, T2 yes, T3 no at 0.003 at 0.003 1.00" in said
     assert "not run" in said
     assert "because not every step size of theirs has ended: is." in said
-    assert "Shapes that reverse (T2 does not hold: spo)" in said
+    assert "shapes that reverse (T2 does not hold: spo)" in said
     for name in ("step-sizes-0", "step-sizes-1", "endurance-0", "promises-2"):
         assert f'"{name}"' in page
     assert '<a href="#step-sizes">' in page
