@@ -12,6 +12,8 @@ from klip.studies.study import Study
 from tests.studies.folders import config, make_run, small
 from tests.studies.test_step_sizes import make
 
+pytest_plugins = ["tests.pages.browser"]
+
 
 def told(tmp_path, levels, **more):
     return context(find(read_study(make(tmp_path, levels, **more))))
@@ -59,15 +61,15 @@ def test_without_one_that_reverses_there_is_no_answer(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def html(tmp_path_factory):
+def report(tmp_path_factory):
     out = make(tmp_path_factory.mktemp("runs"), seeds=2)
     make_run(out, config("Hopper-v4", "is", **small(lr=3e-4, epochs=10)))
     make_run(out, config("Hopper-v4", "is", **small(lr=3e-3, epochs=10)))
     return report_of(read_study(out))
 
 
-def test_the_page_has_the_curves_the_breaks_and_the_verdicts(html):
-    page = html.page()
+def test_the_page_has_the_curves_the_breaks_and_the_verdicts(report):
+    page = report.page()
     section = re.search(r'(?s)<section id="step-sizes">.*?</section>', page).group()
     said = " ".join(re.sub(r"<[^>]+>", " ", section).split())
     assert "Breaks on Hopper-v4, epochs 40" in said
@@ -81,6 +83,15 @@ def test_the_page_has_the_curves_the_breaks_and_the_verdicts(html):
     assert '<a href="#step-sizes">' in page
 
 
-def test_files_beside_the_page(html):
-    assert html.tables()["step-sizes.csv"].startswith("task,settings,shape,label,lr,return")
-    assert {"step-sizes", "endurance", "promises"} <= html.figures().keys()
+def test_files_beside_the_page(report):
+    assert report.tables()["step-sizes.csv"].startswith("task,settings,shape,label,lr,return")
+    assert {"step-sizes", "endurance", "promises"} <= report.figures().keys()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_draws_it(page, report, width):
+    page.open(report.page(), width=width)
+    for chart in ("step-sizes-0", "endurance-0", "promises-2"):
+        page.evaluate(f"""document.querySelector('[data-chart="{chart}"]').scrollIntoView()""")
+        page.wait(f"""document.querySelector('[data-chart="{chart}"] .main-svg')""")
+    assert (page.errors, page.external, page.overflow()) == ([], [], 0)
