@@ -191,11 +191,13 @@ class Study:
     def labels(self) -> tuple[str, ...]:
         """The label of every variant once, in the order of the variants.
 
-        A known shape with its usual numbers comes before one with others, as in a sweep.
+        A known shape with its usual numbers comes before one with others, as in a sweep, and with
+        its usual settings before others.
         """
         own = [v.label for v in self.variants if v.own]
         every = [v.label for v in self.variants]
         usual = [label for label in every if "(" not in label]
+        usual = [label for label in usual if ", " not in label] + usual
         reference = [v.label for v in self.variants if v.shape == PAPER["ppo_clip"]]
         return tuple(dict.fromkeys([*reference[:1], *own, *usual, *every]))
 

@@ -6,6 +6,7 @@ import pytest
 
 from klip.draw.as_matplotlib import drawn
 from klip.draw.as_plotly import charts
+from klip.draw.lines import shown_at_first
 from klip.draw.panel import Line, Whisker
 from klip.draw.step_sizes import endurance, foretold, promises, returns, verdicts
 from klip.engine import read_plan
@@ -88,6 +89,8 @@ def test_the_shipped_plan_has_every_shape_in_every_cell(tmp_path):
     assert t2.claim.have == ("clip", "dppo-tv", "ramp", "sapo", "tis")
     lines = [mark for mark in returns(found).panels[0].marks if isinstance(mark, Line)]
     assert len({mark.look for mark in lines}) == 8
+    # a label is hidden in all charts or in none: those of the ladders are among the first
+    assert {mark.label for mark in lines} <= shown_at_first(found.study)
 
 
 def test_both_renderers_draw_them(findings):
