@@ -83,14 +83,14 @@ class Cart:
         self.envs = [gymnasium.make("CartPole-v1") for _ in range(LANES)]
         self.x = np.stack([e.reset(seed=seed * LANES + i)[0] for i, e in enumerate(self.envs)])
 
-    def step(self, action: Any) -> tuple[Any, Any]:
-        """(fell, over): whether the pole fell, and whether the episode ended."""
-        fell, over = np.zeros(LANES), np.zeros(LANES)
+    def step(self, action: Any) -> tuple[Any, Any, Any]:
+        """(after, fell, over): what came of it, whether the pole fell, and whether it is over."""
+        after, fell, over = np.zeros_like(self.x), np.zeros(LANES), np.zeros(LANES)
         for i, env in enumerate(self.envs):
-            x, _, down, late, _ = env.step(int(action[i]))
+            after[i], _, down, late, _ = env.step(int(action[i]))
             fell[i], over[i] = down, down or late
-            self.x[i] = env.reset()[0] if over[i] else x
-        return fell, over
+            self.x[i] = env.reset()[0] if over[i] else after[i]
+        return after, fell, over
 
 
 def rollout(cart: Cart, params: Any, rng: np.random.Generator) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ def rollout(cart: Cart, params: Any, rng: np.random.Generator) -> tuple[Any, ...
             x = np.tanh(x @ w + b)
         return x @ layers[-1][0] + layers[-1][1]
 
-    xs, actions, logs, values, fells, overs = [], [], [], [], [], []
+    xs, actions, logs, values, nexts, fells, overs = [], [], [], [], [], [], []
     for _ in range(ROLLOUT):
         x = cart.x.astype(np.float32).copy()
         logits = run(actor, x)
@@ -112,28 +112,28 @@ def rollout(cart: Cart, params: Any, rng: np.random.Generator) -> tuple[Any, ...
         actions.append(action)
         logs.append(log[np.arange(LANES), action])
         values.append(run(critic, x)[:, 0])
-        fell, over = cart.step(action)
+        after, fell, over = cart.step(action)
+        nexts.append(run(critic, after.astype(np.float32))[:, 0])
         fells.append(fell)
         overs.append(over)
-    values.append(run(critic, cart.x.astype(np.float32))[:, 0])
     advantage, carried = np.zeros((ROLLOUT, LANES)), np.zeros(LANES)
     for t in reversed(range(ROLLOUT)):
-        # at a time limit the value of the new episode's start stands in for what was cut off
-        after = values[t + 1] * (1 - fells[t])
-        carried = 1 + GAMMA * after - values[t] + GAMMA * LAMBDA * (1 - overs[t]) * carried
+        # at a time limit, the value of where it was cut off stands for the rest
+        beyond = nexts[t] * (1 - fells[t])
+        carried = 1 + GAMMA * beyond - values[t] + GAMMA * LAMBDA * (1 - overs[t]) * carried
         advantage[t] = carried
     flat = [np.concatenate(rows) for rows in (xs, actions, logs)]
-    target = (advantage + np.stack(values[:-1])).ravel()
+    target = (advantage + np.stack(values)).ravel()
     scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     return (*flat, scaled.ravel(), target)
 
 
-def tails(shape: Shape, seed: int, updates: int, lr: float, epochs: int) -> tuple[Any, Any]:
-    """(P+, w) of every sample of positive advantage beyond 1 + eps, over all updates."""
+def tails(shape: Shape, seed: int, updates: int, lr: float, epochs: int) -> tuple[Any, Any, Any]:
+    """P+ and w of samples of positive advantage beyond 1 + eps, and w of all those of one."""
     rng, cart = np.random.default_rng(seed), Cart(seed)
     params: Any = (network(rng, (4, 64, 64, 2), 0.01), network(rng, (4, 64, 64, 1), 1.0))
     optimiser = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(lr, eps=1e-5))
-    state, masses, ratios = optimiser.init(params), [], []
+    state, masses, ratios, every = optimiser.init(params), [], [], []
     for _ in range(updates):
         x, action, old, advantage, _ = batch = rollout(cart, params, rng)
         ready = tuple(jnp.asarray(v, None if v.dtype.kind == "i" else jnp.float32) for v in batch)
@@ -145,7 +145,8 @@ def tails(shape: Shape, seed: int, updates: int, lr: float, epochs: int) -> tupl
         killed = (advantage > 0) & (w > 1 + EPS)
         masses.append(np.exp(old[killed]))
         ratios.append(w[killed])
-    return np.concatenate(masses), np.concatenate(ratios)
+        every.append(w[advantage > 0])
+    return np.concatenate(masses), np.concatenate(ratios), np.concatenate(every)
 
 
 def summary(p: Any, w: Any) -> list[dict[str, float]]:
@@ -180,9 +181,14 @@ def main() -> None:
             for epochs in given.epochs:
                 shape = parse(name).initial
                 runs = [tails(shape, s, given.updates, lr, epochs) for s in range(given.seeds)]
-                rows = summary(*(np.concatenate(part) for part in zip(*runs, strict=True)))
-                found.append({"shape": str(shape), "lr": lr, "epochs": epochs, "rows": rows})
-                print(f"{shape} lr {lr:g} epochs {epochs}")
+                p, w, every = (np.concatenate(part) for part in zip(*runs, strict=True))
+                rows, share = summary(p, w), float(len(w) / len(every))
+                found.append({
+                    "shape": str(shape), "lr": lr, "epochs": epochs, "share beyond 1 + eps": share,
+                    "largest w": float(every.max()), "rows": rows,
+                })  # fmt: skip
+                told = f"of A > 0, {share:.2%} end beyond 1 + eps, at most at {every.max():.4g}"
+                print(f"{shape} lr {lr:g} epochs {epochs}: {told}")
                 for row in rows:
                     print("  " + ", ".join(f"{k} {v:.4g}" for k, v in row.items()), flush=True)
     about = {"seeds": given.seeds, "updates": given.updates, "samples": LANES * ROLLOUT}

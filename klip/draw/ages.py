@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from klip.draw.lines import STEPS, line, of_seeds, shown_at_first
-from klip.draw.palette import PLAIN, Look, family, looks, mixed
-from klip.draw.panel import Axis, Line, Mark, Panel, Picture, Whisker
+from klip.draw.lines import STEPS, beside, estimates, line, shown_at_first
+from klip.draw.palette import PLAIN, Look, looks, looks_of, mixed
+from klip.draw.panel import Axis, Mark, Panel, Picture
 from klip.studies.ages import by_age, old_variants
 from klip.studies.findings import Findings
 from klip.studies.learning import SeedBand, thinned
@@ -84,8 +84,6 @@ def _shades(count: int) -> list[Look]:
 
 KNOBS: Final = {"lag": "lag, iterations", "replay": "replay, rollouts"}
 """Settings that make samples old, and how their axes are called."""
-SPREAD: Final = 0.5
-"""The part of the way to the next value over which the lines at one value are spread out."""
 
 
 def staleness(findings: Findings) -> Picture | None:
@@ -97,17 +95,9 @@ def staleness(findings: Findings) -> Picture | None:
         if (found := methods(findings.study.of(task), knob))
     ]
     names = [method.name for _, _, found in every for method in found]
-    look = _looks(findings.study.labels, names)
+    look = looks_of(names, findings.study.labels)
     panels = tuple(_against(knob, rows, found, look) for knob, rows, found in every)
     return Picture("staleness", panels, 2, (4.6, 3.2)) if panels else None
-
-
-def _looks(labels: Iterable[str], names: Sequence[str]) -> Mapping[str, Look]:
-    """A look for each method: its family has the hue that it has in other pictures."""
-    families: dict[str, list[str]] = {family(label): [] for label in labels}
-    for name in names:
-        families.setdefault(family(name), []).append(name)
-    return looks(name for own, members in families.items() for name in members or [own])
 
 
 def _against(
@@ -119,16 +109,9 @@ def _against(
     values = sorted({value for of in points for value in of})
     marks: list[Mark] = []
     for place, (method, of) in enumerate(zip(found, points, strict=True)):
-        shift = SPREAD * ((place + 0.5) / len(found) - 0.5)
-        own = look[method.name]
+        shift = beside(place, len(found))
         known = [(values.index(v) + shift, e) for v, each in of.items() if (e := mean[each])]
-        x, y = np.array([at for at, _ in known]), np.array([e.estimate for _, e in known])
-        marks.append(Line(method.name, own, x, y))
-        for at, e in known:
-            about = of_seeds(e.n)
-            marks.append(
-                Whisker(method.name, at, e.estimate, e.low, e.high, own, about, upright=True)
-            )
+        marks += estimates(method.name, look[method.name], known)
     ticks = tuple((float(i), str(value)) for i, value in enumerate(values))
     note = " ".join(filter(None, _notes(knob, found)))
     return Panel(task, Axis(KNOBS[knob], ticks), Axis("final return"), tuple(marks), knob, note)

@@ -2,75 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
 from klip.draw.palette import Look, looks
 from klip.draw.panel import Axis, Guide, Line, Mark, Panel, Picture, Whisker
-from klip.errors import KlipError
-from klip.shapes.names import brief, shape_of
+from klip.draw.properties import divided
+from klip.shapes.names import brief
 from klip.studies.predicting import Prediction
 from klip.studies.standings import Standing, Standings, Which, places, sensitivity
-from klip.theory.guarantee.table import decided, in_brief
-from klip.theory.portrait import Portrait
-from klip.theory.profile import profile
 
 TITLES: Final = {"published": "As published", "tuned": "Tuned: one radius for all cells"}
 SCORE: Final = "IQM of normalised scores"
 Tables = Mapping[Which, Sequence[Standing]]
-
-PROVEN: Final[Mapping[str, str]] = {
-    "T1": "T1: what raises the objective raises the return",
-    "T2": "T2: so does the inner loop at any step size",
-    "T3": "T3: the inner loop ends within a bound",
-}
-"""What theory says of a shape, on tables; a claim that is open is neither had nor lacked."""
-MEASURED: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
-    "anchored: m = A at w = 1": lambda p: p["anchor"]["outcome"] == "exact",
-    "m is bounded": lambda p: p["bounded_positive"] and p["bounded_negative"],
-    "m has no jump": lambda p: float(p["max_jump"]) < 1e-9,
-    "m never turns against A": lambda p: p["sign"] != "reverses",
-    "m vanishes somewhere": lambda p: p["sign"] != "keeps",
-    "beta never pushes outwards": lambda p: p["restoring"],
-    "the pass side is left alone": lambda p: p["pass_fidelity"],
-    "m vanishes far out": lambda p: p["redescending_above"] and p["redescending_below"],
-}
-"""By the shape's profile, as plain data."""
-PROPERTIES: Final = (*PROVEN.values(), *MEASURED)
-"""What a league's scores are set against."""
-
-
-def has(spelling: str, kept: Portrait | None = None) -> Mapping[str, bool]:
-    """Which properties a shape has, and which not; somebody's own as its runs kept them."""
-    known = _known(spelling)
-    if known is not None:
-        return known
-    if kept is None or kept.profile is None or kept.guarantees is None:
-        return {}
-    try:
-        return _had(kept.profile, kept.guarantees["brief"])
-    except (KeyError, TypeError, ValueError):  # a file may say anything
-        return {}
-
-
-@functools.cache
-def _known(spelling: str) -> Mapping[str, bool] | None:
-    """The properties of a shape that this Klip knows by name."""
-    region = shape_of(spelling)
-    if region is None:
-        return None
-    try:
-        return _had(profile(region.initial).as_dict(), in_brief(spelling))
-    except (KlipError, ArithmeticError, ValueError):
-        return {}
-
-
-def _had(measured: Mapping[str, Any], brief: str) -> dict[str, bool]:
-    proven = {PROVEN[claim]: holds for claim, holds in decided(brief).items()}
-    return proven | {name: bool(test(measured)) for name, test in MEASURED.items()}
 
 
 def names(rows: Sequence[Standing]) -> dict[str, str]:
@@ -173,25 +119,9 @@ def properties(
     standings: Standings, rows: Sequence[Standing], found: Sequence[Prediction]
 ) -> Picture:
     """Scores of the shapes that have a property, and of those that do not, side by side."""
-    own, panels = league_looks(standings), []
-    by_name = {row.entrant: row for row in rows}
-    for each in found:
-        marks: list[Mark] = []
-        for base, members in ((0.0, each.have), (1.0, each.lack)):
-            order = sorted(members, key=lambda name: (by_name[name].iqm.estimate, name))
-            spread = np.linspace(-0.32, 0.32, len(order)) if len(order) > 1 else [0.0] * len(order)
-            for name, aside in zip(order, spread, strict=True):
-                row = by_name[name]
-                marks.append(
-                    Whisker(row.label, base + float(aside), row.iqm.estimate, None, None, own[name])
-                )
-        ticks = ((0.0, f"yes ({len(each.have)})"), (1.0, f"no ({len(each.lack)})"))
-        note = "All alike: it cannot tell."
-        if each.difference is not None and each.p_holm is not None:
-            note = f"{each.difference:+.2f} for those that have it; p {each.p_holm:.2f}, corrected."
-        panels.append(Panel(each.name, Axis(SCORE), Axis(ticks=ticks, down=True), tuple(marks),
-                            note=note))  # fmt: skip
-    return Picture("properties", tuple(panels), 3, (3.4, 2.2))
+    own = league_looks(standings)
+    points = {row.entrant: (row.label, row.iqm.estimate, own[row.entrant]) for row in rows}
+    return Picture("properties", divided(found, points, SCORE), 3, (3.4, 2.2))
 
 
 def e_runs(row: Standing) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from klip.draw.palette import Look
-from klip.draw.panel import Axis, Floats, Line
+from klip.draw.panel import Axis, Floats, Line, Mark, Whisker
 from klip.studies.learning import SeedBand
+from klip.studies.scores import Estimate
 from klip.studies.study import Study
 
 STEPS: Final = Axis("environment steps")
 SHOWN: Final = 12
 """Lines that a panel of curves shows at first, and in print, unless more shapes are somebody's own.
 On the page a reader adds others, one by one or all."""
+
+SPREAD: Final = 0.5
+"""The part of the way to the next value over which the lines at one value are spread out."""
 
 
 def line(
@@ -35,6 +40,25 @@ def line(
             label, look, seeds.steps, seeds.mean, None, None, raw, about, shown, below=below
         )
     return Line(label, look, seeds.steps, seeds.mean, low, high, raw, about, shown, below=below)
+
+
+def estimates(name: str, look: Look, known: Sequence[tuple[float, Estimate]]) -> list[Mark]:
+    """A line through estimates at their places, with an upright interval at each."""
+    x, y = np.array([at for at, _ in known]), np.array([e.estimate for _, e in known])
+    whiskers = [
+        Whisker(name, at, e.estimate, e.low, e.high, look, of_seeds(e.n), upright=True)
+        for at, e in known
+    ]
+    return [Line(name, look, x, y), *whiskers]
+
+
+def beside(place: int, count: int) -> float:
+    """How far the `place`-th of `count` lines stands from a value that all of them have.
+
+    >>> beside(0, 2), beside(1, 2)
+    (-0.125, 0.125)
+    """
+    return SPREAD * ((place + 0.5) / count - 0.5)
 
 
 def main_labels(study: Study) -> set[str]:

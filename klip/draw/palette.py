@@ -8,7 +8,7 @@ colour blindness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,6 +76,18 @@ def looks(labels: Iterable[str]) -> Mapping[str, Look]:
         for place, members in enumerate(families.values())
         for label, look in zip(members, _shades(place, len(members)), strict=True)
     }
+
+
+def looks_of(names: Sequence[str], labels: Iterable[str]) -> Mapping[str, Look]:
+    """A look for each name: its family has the hue that it has in pictures of these labels.
+
+    >>> looks_of(["kl"], ["clip, lr 0.1", "kl, lr 0.1"])["kl"].light
+    '#D55E00'
+    """
+    families: dict[str, list[str]] = {family(label): [] for label in labels}
+    for name in names:
+        families.setdefault(family(name), []).append(name)
+    return looks(name for own, members in families.items() for name in members or [own])
 
 
 def family(label: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from klip.draw import ages, diagnostics
+from klip.draw import ages, diagnostics, step_sizes
 from klip.draw.lines import SHOWN, STEPS, line, main_labels, of_seeds, shown_at_first
 from klip.draw.palette import Look, looks
 from klip.draw.panel import Axis, Dots, Guide, Line, Mark, Panel, Picture, Whisker
@@ -215,6 +215,9 @@ PICTURES: Final[tuple[Callable[[Findings], Picture | None], ...]] = (
     across_tasks,
     identity,
     knob_sweeps,
+    step_sizes.returns,
+    step_sizes.endurance,
+    step_sizes.promises,
     diagnostics.samples,
     diagnostics.mass,
     diagnostics.kl,

@@ -11,6 +11,7 @@ from typing import Any
 
 from klip.draw import league as draw
 from klip.draw.panel import Picture
+from klip.draw.properties import PROPERTIES, has
 from klip.errors import KlipError
 from klip.pages.cards import card
 from klip.pages.template import page
@@ -42,12 +43,10 @@ def render(standings: Standings) -> str:
     """The page's HTML; the same standings give the same bytes."""
     tables = {which: table(standings, which) for which in WHICH}
     tuned = tables["tuned"]
-    has = {
-        row.entrant: draw.has(row.spelling, standings.portraits.get(row.spelling)) for row in tuned
-    }
+    had = {row.entrant: has(row.spelling, standings.portraits.get(row.spelling)) for row in tuned}
     found = predictions(
         {row.entrant: row.iqm.estimate for row in tuned},
-        {name: {e: of[name] for e, of in has.items() if name in of} for name in draw.PROPERTIES},
+        {name: {e: of[name] for e, of in had.items() if name in of} for name in PROPERTIES},
     )
     drawn = [
         draw.scores(standings, tables),

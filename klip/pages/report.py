@@ -18,7 +18,7 @@ from markupsafe import Markup
 from klip.draw.lines import main_labels, shown_at_first
 from klip.draw.palette import looks
 from klip.draw.panel import Picture
-from klip.pages import words
+from klip.pages import step_sizes, words
 from klip.pages.cards import cards
 from klip.pages.template import page
 from klip.studies.across import Across, PooledShape
@@ -53,6 +53,7 @@ def render(
         "differences": _differences(findings.differences),
         "family": max((d.final.family for d in findings.differences), default=0),
         "across": None if findings.across is None else _across(findings.across),
+        "ladders": step_sizes.context(findings),
         "seeds": sorted({row.summary.n for row in findings.finals if row.summary}),
         "same": findings.comparisons,
         "forms": FORMS,

@@ -26,7 +26,7 @@ from klip.errors import KlipError
 from klip.pages import report, tokens
 from klip.runs import run_paths
 from klip.runs.files import disk, own_folder, write_whole
-from klip.studies import across, arms
+from klip.studies import across, arms, step_sizes
 from klip.studies.findings import Findings, find
 from klip.studies.reading import Known, read_study, stamp
 from klip.studies.study import Study
@@ -94,6 +94,8 @@ def _tables(findings: Findings) -> dict[str, str]:
     }
     if findings.across is not None:
         texts["across.csv"] = as_csv(across.records(findings.across))
+    if findings.step_sizes is not None:
+        texts["step-sizes.csv"] = as_csv(step_sizes.records(findings.step_sizes))
     return texts
 
 

@@ -201,19 +201,13 @@ def _side(study: Study, task: str) -> _Side | str:
     )
     if len(members) < 2:
         return "no other shape has ended there with PPO-Clip’s settings"
-    firsts = [value for run in study.runs if run.task == task for value in _first(run.metrics)]
     finals = [score for score in members[CLIP].scores.values() if score is not None]
     if not finals:
         return "PPO-Clip has no final return there"
-    zero, one = float(np.mean(firsts)), float(np.mean(finals))
-    if not one > zero:
+    zero, one = study.at_first(task), float(np.mean(finals))
+    if zero is None or not one > zero:
         return "PPO-Clip ends no higher there than runs begin"
     return _Side(task, members, zero, one)
-
-
-def _first(metrics: Mapping[str, Floats]) -> list[float]:
-    returns = metrics.get("return_mean", np.empty(0))
-    return [float(value) for value in returns[~np.isnan(returns)][:1]]
 
 
 def _key(variant: Variant) -> Key:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from klip.studies.across import Across, across
 from klip.studies.identities import Comparison, also_identical, comparisons
+from klip.studies.step_sizes import StepSizes, step_sizes
 from klip.studies.study import Study
 from klip.studies.tables import (
     Difference,
@@ -34,6 +35,8 @@ class Findings:
     differences: tuple[Difference, ...]
     """Against PPO-Clip where it is there; p-values are corrected for all of them."""
     sweeps: tuple[Sweep, ...]
+    step_sizes: StepSizes | None
+    """Returns against the step size; None where no shape has two, all else being equal."""
     across: Across | None
     """Scores pooled over tasks; None where they cannot be pooled."""
     comparisons: tuple[Comparison, ...]
@@ -55,6 +58,7 @@ def find(study: Study) -> Findings:
         table_1(rows),
         tuple(differences(study)),
         tuple(sweeps(rows)),
+        step_sizes(study),
         across(study),
         tuple(comparisons(study)),
         tuple(also_identical(study)),

@@ -193,17 +193,26 @@ class Study:
     def labels(self) -> tuple[str, ...]:
         """The label of every variant once, in the order of the variants.
 
-        A known shape with its usual numbers comes before one with others, as in a sweep.
+        A known shape with its usual numbers comes before one with others, as in a sweep, and with
+        its usual settings before others.
         """
         own = [v.label for v in self.variants if v.own]
         every = [v.label for v in self.variants]
         usual = [label for label in every if "(" not in label]
+        usual = [label for label in usual if ", " not in label] + usual
         reference = [v.label for v in self.variants if v.shape == PAPER["ppo_clip"]]
         return tuple(dict.fromkeys([*reference[:1], *own, *usual, *every]))
 
     def of(self, task: str) -> list[Variant]:
         """The variants of one task."""
         return [v for v in self.variants if v.task == task]
+
+    def at_first(self, task: str) -> float | None:
+        """Mean return of a task's runs, each in its first iteration in which an episode ended."""
+        none = np.empty(0)
+        columns = [r.metrics.get("return_mean", none) for r in self.runs if r.task == task]
+        firsts = [float(x) for column in columns for x in column[~np.isnan(column)][:1]]
+        return float(np.mean(firsts)) if firsts else None
 
     @property
     def ended(self) -> bool:

@@ -1,16 +1,13 @@
 """The pictures of a league, each described once."""
 
-import dataclasses
-
 import pytest
 
 from klip.draw import league as draw
 from klip.draw.as_matplotlib import drawn
 from klip.draw.panel import Whisker
-from klip.shapes import parse
+from klip.draw.properties import PROPERTIES, PROVEN, has
 from klip.studies.predicting import predictions
 from klip.studies.standings import WHICH, read_standings, table
-from klip.theory.portrait import portrait
 from tests.studies import leagues
 
 
@@ -54,31 +51,18 @@ def test_stress_needs_two(standings, tables):
 
 def test_properties_divide_the_shapes(standings, tables):
     rows = tables["tuned"]
-    has = {row.entrant: draw.has(row.spelling) for row in rows}
-    assert has["is"]["m is bounded"] is False
-    assert has["clip(eps=0.2)"]["m has no jump"] is False
-    assert [has["spo(eps=0.2)"][name] for name in draw.PROVEN.values()] == [True, False, True]
+    had = {row.entrant: has(row.spelling) for row in rows}
+    assert had["is"]["m is bounded"] is False
+    assert had["clip(eps=0.2)"]["m has no jump"] is False
+    assert [had["spo(eps=0.2)"][name] for name in PROVEN.values()] == [True, False, True]
     found = predictions(
         {row.entrant: row.iqm.estimate for row in rows},
-        {name: {e: of[name] for e, of in has.items()} for name in draw.PROPERTIES},
+        {name: {e: of[name] for e, of in had.items()} for name in PROPERTIES},
     )
     assert [each.lack for each in found[:3]] == [
         (), ("spo(eps=0.2)",), ("clip(eps=0.2)", "is", "per-sample(eps=0.2)")
     ]  # fmt: skip
     picture = draw.properties(standings, rows, found)
-    assert len(picture.panels) == len(draw.PROPERTIES)
+    assert len(picture.panels) == len(PROPERTIES)
     assert all(len(panel.marks) == 4 for panel in picture.panels)
     assert drawn(picture).axes
-
-
-def test_somebodys_shape_has_the_properties_that_its_runs_kept():
-    kept = dataclasses.replace(portrait(parse("spo")), spelling="my.py:Mine")
-    assert draw.has("my.py:Mine", kept) == draw.has("spo(eps=0.2)")
-    assert draw.has("my.py:Mine") == {}
-    assert draw.has("my.py:Mine", dataclasses.replace(kept, guarantees=None)) == {}
-    assert draw.has("my.py:Mine", dataclasses.replace(kept, profile={"sign": 3})) == {}
-
-
-def test_what_is_open_is_neither_had_nor_lacked():
-    assert draw.PROVEN["T3"] not in draw.has("kl-k3(b=1.0)")
-    assert draw.PROVEN["T2"] in draw.has("kl-k3(b=1.0)")

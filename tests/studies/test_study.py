@@ -55,6 +55,14 @@ def test_labels_with_their_own_numbers_come_first(tmp_path):
     assert read_study(tmp_path).labels == ("clip", "spo", "clip(eps=0.1)", "kl(b=0.1)")
 
 
+def test_labels_with_usual_settings_come_before_others(tmp_path):
+    for shape in ("clip(eps=0.2)", "spo(eps=0.2)"):
+        for rate in (3e-4, 1e-3):
+            make_run(tmp_path, config("Hopper-v4", shape, **small(lr=rate)))
+    labels = read_study(tmp_path).labels
+    assert labels == ("clip", "spo", "clip, lr 0.001", "spo, lr 0.001")
+
+
 def test_what_a_plan_asks_about_comes_first_and_the_reference_before_it(tmp_path):
     shapes = ("kl(b=1.0)", "clip(eps=0.2)", "per-sample(eps=0.2)", "clip(eps=0.1)", "spo(eps=0.2)",
               "z.py:Mine(a=1.0)", "sapo")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -50,31 +51,32 @@ def dynamics(shape: Shape, seed: int = 0) -> Verdict:
     law = Law(shape)
     with np.errstate(all="ignore"):
         figures = {name: _measured(law, suite) for name, suite in suites(seed).items()}
-    words = "; ".join(
-        f"{name}: {row['fell']:.0%} of {row['count']} fell after {LENGTHS[1]} steps of rate 1 "
-        f"(worst {row['worst']:+.3g}, mean {row['mean']:+.3g}), largest ratio "
-        + " / ".join(f"{x:.3g}" for x in row["largest ratio"])
-        + f" after {' / '.join(map(str, LENGTHS))}, "
-        + ("no rate is safe" if row["largest safe rate"] is None else
-           f"safe to rate {row['largest safe rate']:g}")
-        for name, row in figures.items()
-    )  # fmt: skip
+    words = "; ".join(f"{name}, {_said(row)}" for name, row in figures.items())
     return Verdict(CLAIM, "measured", words, figures=figures)
 
 
+def _said(row: Mapping[str, Any]) -> str:
+    """A suite's figures in a line, those after each number of steps side by side."""
+
+    def each(name: str, form: str = ".3g") -> str:
+        return " / ".join(f"{x:{form}}" for x in row[name])
+
+    rate = row["largest safe rate"]
+    return (
+        f"after {' / '.join(map(str, LENGTHS))} steps of rate 1: {each('fell', '.0%')} of "
+        f"{row['count']} fell (worst {each('worst', '+.3g')}, mean {each('mean', '+.3g')}), "
+        f"largest ratio {each('largest ratio')}, TV {each('variation')}, KL {each('kl')}, "
+        f"certified by Achiam's bound {each('certified', '.0%')}, "
+        + ("no rate is safe" if rate is None else f"safe to rate {rate:g}")
+    )
+
+
 def _measured(law: Law, suite: MDPs) -> dict[str, Any]:
+    """What came out after each of `LENGTHS`, and the largest rate at which no return falls."""
     rows = [_figures(suite, policy) for policy in run(law, suite, np.array([1.0]), LENGTHS)]
-    middle = rows[1]
     return {
         "count": len(suite),
-        "fell": middle["fell"],
-        "worst": middle["worst"],
-        "mean": middle["mean"],
-        "largest ratio": [row["largest ratio"] for row in rows],
-        "variation": [row["variation"] for row in rows],
-        "kl": [row["kl"] for row in rows],
-        "certified": [row["certified"] for row in rows],
-        "surrogate fell": middle["surrogate fell"],
+        **{name: [row[name] for row in rows] for name in rows[0]},
         "largest safe rate": _safe_rate(law, suite),
     }
 
