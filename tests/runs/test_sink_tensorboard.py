@@ -116,7 +116,17 @@ class TestTensorBoard:
         assert events_of(done.output)[1] == expected(rows_of(path))
 
     @pytest.mark.parametrize(
-        "damage", [b"", b"{", b"[]", b"{}", b"\xff", b'{"format": 1, "rows": "3"}']
+        "damage",
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"{}",
+            b"\xff",
+            b'{"format": 1, "rows": "3"}',
+            b"[" * 9999,
+            b" " * 20_000,
+        ],
     )
     def test_a_damaged_state_means_a_rewrite_and_is_said(self, tmp_path, damage):
         path = train(tmp_path / "runs", 3)

@@ -12,6 +12,7 @@ from klip.studies.packing import pack, unpack
 from klip.studies.reading import read_study
 from klip.studies.study import Study
 from klip.theory.portrait import to_json
+from tests.runs.test_checkpoint import little_memory
 from tests.studies.folders import config, keep, make_run, make_study, same, small
 
 
@@ -135,4 +136,20 @@ def test_columns_that_no_trainer_writes(tmp_path, column):
     table.with_columns(column).write_parquet(file)
     reseal(tmp_path / "packed", file)
     with pytest.raises(KlipError, match="holds a damaged study"):
+        unpack(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("name", ["runs.json", "CartPole-v1.parquet"])
+def test_a_sparse_file_is_not_in_memory_whole(tmp_path, name):
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    with (tmp_path / "packed" / name).open("r+b") as file:
+        file.truncate(600 << 20)
+    with little_memory(), pytest.raises(KlipError, match="holds a damaged study"):
+        unpack(tmp_path / "packed")
+
+
+def test_a_table_of_more_bytes_than_any_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("klip.studies.packing.LARGEST_TABLE", 100)
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    with pytest.raises(KlipError, match=r"bytes are more than the 100 it may have.*pack it again"):
         unpack(tmp_path / "packed")
