@@ -21,6 +21,7 @@ from klip.disk import operations
 from klip.errors import KlipError
 from klip.runs.completions import FATES, PARTS, SPANS, Completion
 from klip.runs.files import disk, write_whole
+from klip.runs.tables import read_table
 
 FOLDER: Final = "tokens"
 """The folder of the files, beside whatever else a run writes."""
@@ -45,9 +46,6 @@ SCHEMA: Final = {
 }
 """The columns: `place` counts the tokens of a sequence, `shape` is spelled, and `trained` is true
 of the shape that the run trains with. What a trainer does not know is null."""
-
-DENSEST: Final = 40
-"""Bytes of numbers in a byte of a Parquet file; metrics of real runs have some 2."""
 
 _NAME = re.compile(r"step-(\d{8,})\.parquet")
 
@@ -94,22 +92,12 @@ def read_kept(folder: str | Path) -> pl.DataFrame:
     frames = []
     for path in paths:
         try:
-            check_density(path)
-            frame = pl.read_parquet(path)
+            frame = read_table(path)
             frames.append(frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()))
         except (pl.exceptions.PolarsError, OSError, ValueError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise KlipError(f"{path} is not a file of kept tokens ({line}): remove it") from None
     return pl.concat(frames)
-
-
-def check_density(file: Path | io.BytesIO) -> None:
-    """Raise ValueError if a Parquet file claims far more numbers than its bytes may hold."""
-    size = file.stat().st_size if isinstance(file, Path) else len(file.getbuffer())
-    columns = len(pl.read_parquet_schema(file))
-    rows = pl.scan_parquet(file).select(pl.len()).collect().item()
-    if rows * columns * 8 > DENSEST * size + 2**24:
-        raise ValueError(f"{size:,} bytes claim {rows:,} rows of {columns} columns")
 
 
 def kept_frame(samples: Sequence[Completion], shape: str, step: int) -> pl.DataFrame:

@@ -36,10 +36,10 @@ from klip.runs.files import (
     read_json,
     write_whole,
 )
-from klip.runs.kept import check_density
 from klip.runs.lock import held
 from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.runs.store import slug
+from klip.runs.tables import read_table
 from klip.studies.arms import is_tokens, shown_runs
 from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
@@ -294,13 +294,12 @@ def _checked(folder: Path, name: str, sha256: str) -> bytes:
 
 
 def _table(data: bytes) -> pl.DataFrame:
-    """The table in a Parquet file; one of numbers alone, that takes what its bytes may hold."""
-    kinds = pl.read_parquet_schema(io.BytesIO(data))
-    odd = [name for name, kind in kinds.items() if kind not in (pl.Int64, pl.Float64)]
-    if odd or kinds.get("run") != pl.Int64:
+    """The table in a Parquet file; one of numbers alone."""
+    table = read_table(data)
+    odd = [name for name, kind in table.schema.items() if kind not in (pl.Int64, pl.Float64)]
+    if odd or table.schema.get("run") != pl.Int64:
         raise ValueError(f"{', '.join(odd)[:80] or 'run'} is not a column of metrics")
-    check_density(io.BytesIO(data))
-    return pl.read_parquet(io.BytesIO(data))
+    return table
 
 
 def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:
