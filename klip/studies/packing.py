@@ -1,6 +1,7 @@
 """A study in a few small files: `runs.json`, and the metrics of each task as Parquet.
 
-    runs.json           all that is known of each run but its metrics; the files, with their sha256
+    runs.json           all that is known of each run but its metrics; the sha256 of each file, and
+                        of itself
     Hopper-v4.parquet   a row per iteration; `run` is the run's place in the list; float64, exact
     samples.json        of a token experiment: the completions that its page shows
     shapes.json         how the shapes look, sampled when runs began: each once
@@ -15,6 +16,7 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +46,9 @@ from klip.studies.arms import is_tokens, shown_runs
 from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
 
-FORMAT: Final = "klip study 1"
+FORMAT: Final = "klip study 2"
+UNSEALED: Final = "klip study 1"
+"""The format of studies whose index has no checksum of itself."""
 INDEX: Final = "runs.json"
 SAMPLES: Final = "samples.json"
 SAMPLES_FORMAT: Final = "klip token samples 1"
@@ -112,7 +116,7 @@ def _pack(study: Study, folder: Path) -> list[Path]:
     former = sorted(before - {*about, *beside})  # of a study that was there before
     if former:
         index["former"] = former  # if we are killed now, the next `pack` removes them
-    write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
+    write_whole(folder / INDEX, as_index(index))
     with disk(folder):
         for name in (*about, *beside):
             if _next(folder, name).exists():
@@ -122,6 +126,27 @@ def _pack(study: Study, folder: Path) -> list[Path]:
             operations.remove(_next(folder, name))
         operations.sync_folder(folder)
     return [folder / name for name in (*about, INDEX, *beside)]
+
+
+def as_index(index: Mapping[str, Any]) -> bytes:
+    """The content of an index file, with a checksum of all that it says."""
+    seal = hashlib.sha256(_spelled(index).encode()).hexdigest()
+    return (_spelled({**index, "sha256": seal}) + "\n").encode()
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    """What an index says; raises unless it is as it was written."""
+    index: dict[str, Any] = read_json(path)
+    seal = index.pop("sha256", None)
+    if index["format"] != (UNSEALED if seal is None else FORMAT):
+        raise KlipError(f"{path} is not a study that this version of Klip reads")
+    if seal is not None and seal != hashlib.sha256(_spelled(index).encode()).hexdigest():
+        raise ValueError(f"{path.name} is not what its checksum says")
+    return index
+
+
+def _spelled(index: Mapping[str, Any]) -> str:
+    return json.dumps(index, indent=1, sort_keys=True)
 
 
 def _is_foreign(path: Path) -> bool:
@@ -174,9 +199,7 @@ def unpack(folder: Path) -> Study:
 
 def _unpacked(folder: Path) -> Study:
     try:
-        index = read_json(folder / INDEX)
-        if index["format"] != FORMAT:
-            raise KlipError(f"{folder / INDEX} is not a study that this version of Klip reads")
+        index = _read_index(folder / INDEX)
         metrics: dict[int, dict[str, Column]] = {}
         for name, sha256 in index["files"].items():
             metrics |= _columns(_table(_checked(folder, name, sha256)))
