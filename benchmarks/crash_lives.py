@@ -299,9 +299,18 @@ def job_of(kind: str) -> Job:
     return WARM_UP if kind == "warm-up" else TOKENS
 
 
-def advanced(job: Job, root: Path, hear: Callable[[Progress], None]) -> None:
-    """Train a job in this process, with a checkpoint after each iteration."""
-    advance([job], Keeping(root, every=0.0), hear)
+def advanced(
+    job: Job, root: Path, hear: Callable[[Progress], None], every: float = 0.0, until: int = 10**9
+) -> None:
+    """Train a job in this process, with a checkpoint after each iteration; stop after `until`."""
+    stands = 0
+
+    def listen(news: Progress) -> None:
+        nonlocal stands
+        stands = max(stands, news.saved)
+        hear(news)
+
+    advance([job], Keeping(root, every), listen, lambda: stands >= until)
 
 
 def warmed(root: Path) -> None:
@@ -309,8 +318,13 @@ def warmed(root: Path) -> None:
 
 
 def trains(kind: str) -> Callable[[Path, Promise], None]:
-    """A run from its beginning to its end."""
-    return lambda root, promise: advanced(job_of(kind), root, lambda news: promise(news.saved))
+    """A run from its beginning: saved, left, gone on with without a checkpoint, and ended."""
+
+    def life(root: Path, promise: Promise) -> None:
+        for every, until in ((0.0, 2), (1e9, 10**9)):
+            advanced(job_of(kind), root, lambda news: promise(news.saved), every, until)
+
+    return life
 
 
 @functools.cache

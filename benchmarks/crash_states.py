@@ -6,8 +6,8 @@ part and any order. `Recorder` writes down the operations of `klip.disk.operatio
 builds every state that follows from each prefix of them:
 
     names       any subset of the makings, renamings and removals that no sync forces
-    content     each prefix of the writes that no sync forces; the next one torn in the middle, or
-                there in its length alone, as zeros; any one of them as zeros, with all others there
+    content     each prefix of the writes that no sync forces, the last one torn in the middle or
+                before its last byte; and any subset of the prefix in its length alone, as zeros
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from klip.disk import operations
 
 MOST_NAMES = 9  # changes of names that are open at a time: 2^9 subsets of them
+MOST_WRITES = 8  # writes to a file that are open at a time
 Tree = dict[str, bytes | None]
 """Files by their paths below the root, with their content; None for a folder."""
 
@@ -206,21 +207,28 @@ def put(content: bytes, place: int, data: bytes | None) -> bytes:
 
 def contents(base: bytes, writes: list[Write]) -> set[bytes]:
     """What may be in a file after some writes that nothing forces, on top of what lasts."""
+    if len(writes) > MOST_WRITES:
+        raise ValueError(f"{len(writes)} writes are open: more than can be enumerated")
     found = {base}
-    now = base
-    for each in writes:
-        if each.data:
-            half = each.data[: len(each.data) // 2]
-            found |= {put(now, each.place, half), put(now, each.place, bytes(len(each.data)))}
-        now = put(now, each.place, each.data)
-        found.add(now)
-    for lost in range(len(writes)):
-        now = base
-        for number, each in enumerate(writes):
-            zeros = each.data is not None and number == lost
-            now = put(now, each.place, bytes(len(each.data or b"")) if zeros else each.data)
-        found.add(now)
+    for end in range(1, len(writes) + 1):
+        *before, last = writes[:end]
+        for size in (len(last.data or b"") // 2, len(last.data or b"") - 1):
+            if size > 0:
+                torn = Write(last.inode, last.place, (last.data or b"")[:size])
+                found.add(_written(base, [*before, torn], ()))
+        for count in range(end + 1):
+            for lost in itertools.combinations(range(end), count):
+                found.add(_written(base, [*before, last], lost))
     return found
+
+
+def _written(base: bytes, writes: list[Write], lost: tuple[int, ...]) -> bytes:
+    """A file after some writes, of which those that are lost left their length alone, as zeros."""
+    now = base
+    for number, each in enumerate(writes):
+        data = bytes(len(each.data)) if each.data is not None and number in lost else each.data
+        now = put(now, each.place, data)
+    return now
 
 
 def states(recorder: Recorder) -> list[tuple[list[Any], Tree]]:

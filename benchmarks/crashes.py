@@ -2,6 +2,8 @@
 
     python benchmarks/crashes.py [--only run page ...] [--json]
 
+With --json each life is kept when it is done, and the same command goes on with those that are not.
+
 The operations of whole lives are recorded (made, trained, saved, retained, stopped, gone on with,
 ended; packed and exported over what is there; a page, events for TensorBoard, a league's frozen
 choices), and `crash_states` builds every state that a crash could leave. From each the product goes
@@ -25,6 +27,7 @@ from typing import Any
 
 import crash_lives as lives
 from crash_states import lay, recorded, states
+from records import Record
 
 from klip.disk import operations
 from klip.runs import store
@@ -164,22 +167,22 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=list(LIVES), choices=list(LIVES))
     parser.add_argument("--json", action="store_true", help=f"write {RESULT.name}")
     given = parser.parse_args()
-    results: dict[str, Any] = {"lives": {}, "planted faults found": {}}
+    record = Record(RESULT if given.json else None)
+    done, found = record.part("lives"), record.part("planted faults found")
     with tempfile.TemporaryDirectory(dir=lives.fast_folder()) as folder:
         for name in given.only:
-            results["lives"][name] = done = tried(LIVES[name], Path(folder, name))
-            print(f"{name}: {json.dumps(done)}", flush=True)
+            if name not in done:
+                done[name] = tried(LIVES[name], Path(folder, name))
+                record.keep()
+            print(f"{name}: {json.dumps(done[name])}", flush=True)
         for fault in FAULTS:
-            found = found_out(fault, Path(folder, fault))
-            results["planted faults found"][fault] = found
-            print(f"{fault}: {'found' if found else 'NOT FOUND'}", flush=True)
-    results["states"] = sum(each["states"] for each in results["lives"].values())
-    wrong = [line for each in results["lives"].values() for line in each["wrong"]]
-    results["wrong"] = len(wrong)
-    print(f"{results['states']:,} states, {len(wrong)} of them went wrong")
-    if given.json:
-        RESULT.write_text(json.dumps(results, indent=2) + "\n")
-    return 1 if wrong or not all(results["planted faults found"].values()) else 0
+            found[fault] = found.get(fault) or found_out(fault, Path(folder, fault))
+            print(f"{fault}: {'found' if found[fault] else 'NOT FOUND'}", flush=True)
+    wrong = [line for each in done.values() for line in each["wrong"]]
+    record.data |= {"states": sum(each["states"] for each in done.values()), "wrong": len(wrong)}
+    record.keep()
+    print(f"{record.data['states']:,} states, {len(wrong)} of them went wrong")
+    return 1 if wrong or not all(found.values()) else 0
 
 
 if __name__ == "__main__":

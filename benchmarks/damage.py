@@ -269,13 +269,13 @@ def final(path: Path, t: Truth, history: Sequence[str]) -> None:
         require(tuple(record.history) == tuple(history), "its history is not recorded")
 
 
-def many(count: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
-    """Do random damages; how often each outcome came of them, and what went wrong."""
+def many(count: int, seed: int = 0, first: int = 0) -> tuple[Counter[str], list[str]]:
+    """Do random damages from number `first` on; how often what came of them, and what is wrong."""
     outcomes: Counter[str] = Counter()
     wrong = []
     with tempfile.TemporaryDirectory(dir=fast_folder()) as scratch:
         pristine = [t.make(Path(scratch, "pristine")) for t in TRUTHS]
-        for number in range(count):
+        for number in range(first, first + count):
             k, draw = number % len(TRUTHS), random.Random(f"{seed} {number}")
             other = pristine[draw.choice([j for j in range(len(TRUTHS)) if j != k])]
             out = Path(scratch, "trial")

@@ -23,7 +23,7 @@ from klip.draw.style import (
     styled,
 )
 from klip.errors import KlipError
-from klip.runs.files import own_folder, write_whole
+from klip.runs.files import LARGEST_TEXT, own_folder, read_file, write_whole
 from klip.shapes import Region, Shape, parse
 from klip.shapes.names import shape_of
 from klip.theory.guarantee.adversary import Replay, read, replayed
@@ -116,7 +116,7 @@ def kept(found: Sequence[Guarantee], folder: Path) -> list[Path]:
 
 def _replay(path: Path, shapes: Sequence[Subject]) -> Replay:
     try:
-        about = read(path.read_bytes())
+        about = read(read_file(path, LARGEST_TEXT))
     except OSError as error:
         raise KlipError(f"cannot read {path}: {error.strerror}") from None
     except KlipError as error:

@@ -33,8 +33,11 @@ from klip.engine.advance import Keeping
 from klip.engine.fields import check_runs, whole_number
 from klip.engine.job import USUAL, Entry, Job, kind_of, unseeded
 from klip.errors import KlipError
+from klip.runs.files import read_file
 from klip.shapes import parse
 
+LARGEST_PLAN = 1_000_000
+"""Bytes of a plan; the largest shipped one has 2,000."""
 STAGED = {"league": "klip.studies.league:read"}
 """Kinds of plan that go in stages; the function is imported when one is met."""
 
@@ -159,9 +162,13 @@ def read_plan(name: str | Path) -> Plan:
             "TOML file"
         )
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_file(path, LARGEST_PLAN).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KlipError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise KlipError(f"{path} is not a plan: its lists are nested too deeply") from None
+    except OSError as error:
+        raise KlipError(f"{path} cannot be read: {error.strerror}") from None
     try:
         if (staged := STAGED.get(str(data.get("kind")))) is not None:
             module, _, function = staged.partition(":")

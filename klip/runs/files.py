@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -63,6 +64,17 @@ def read_file(path: Path, most: int | None = None) -> bytes:
         if size > most:
             raise OSError(errno.EFBIG, f"its {size:,} bytes are more than the {most:,} it may have")
         return file.read(most)
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file, however large it is; "" where there is none that can be read."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def read_json(path: Path, most: int = LARGEST_TEXT) -> Any:

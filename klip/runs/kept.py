@@ -21,6 +21,7 @@ from klip.disk import operations
 from klip.errors import KlipError
 from klip.runs.completions import FATES, PARTS, SPANS, Completion
 from klip.runs.files import disk, write_whole
+from klip.runs.tables import read_table
 
 FOLDER: Final = "tokens"
 """The folder of the files, beside whatever else a run writes."""
@@ -96,9 +97,9 @@ def read_kept(folder: str | Path) -> pl.DataFrame:
     frames = []
     for path in paths:
         try:
-            frame = pl.read_parquet(path)
+            frame = read_table(path)
             frame = frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except (pl.exceptions.PolarsError, OSError, ValueError) as error:
             line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise KlipError(f"{path} is not a file of kept tokens ({line}): remove it") from None
         if empty := [name for name in _NEVER_NULL if frame[name].null_count()]:

@@ -197,6 +197,9 @@ def _end(record: Record) -> list[Any]:
 
 def _hparams(tag: str, about: Any) -> Any:
     metadata = hparams.create_summary_metadata(about)
+    # each process would write the fields in an order of its own
+    said = plugin_data_pb2.HParamsPluginData.FromString(metadata.plugin_data.content)
+    metadata.plugin_data.content = said.SerializeToString(deterministic=True)
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=hparams.NULL_TENSOR)])
 
 

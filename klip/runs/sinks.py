@@ -22,7 +22,7 @@ from typing import Any
 
 from klip.errors import KlipError
 from klip.runs.checkpoint import Damaged
-from klip.runs.files import DiskTrouble, read_file, write_whole
+from klip.runs.files import DiskTrouble, read_json, write_whole
 from klip.runs.lock import is_locked
 from klip.runs.record import Record, read_run, run_paths
 from klip.runs.store import METRICS, NEWEST, slug
@@ -129,7 +129,7 @@ def step_of(row: Mapping[str, Any]) -> int:
 def read_state(path: Path) -> tuple[Sent | None, list[str]]:
     """What a sink has of a run, None if that is not known; and a note if the file is damaged."""
     try:
-        data = json.loads(read_file(path))
+        data = read_json(path, most=10_000)
         if data.pop("format") != _FORMAT:
             raise ValueError(path)
         sent = Sent(**data)

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -151,12 +151,33 @@ def _read(path: Path, content: bytes, rules: Rules) -> Frozen:
                 f"{path} is frozen for other rules (tasks, shapes, seeds or steps): "
                 "choose another folder with --out"
             )
-        return {shape: Choice(**choice) for shape, choice in data["chosen"].items()}
-    except (ValueError, KeyError, TypeError) as error:
+        return {shape: choice_of(choice) for shape, choice in data["chosen"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KlipError(
             f"{path} is damaged or was edited ({error}): bring it back as it was frozen, or "
             "begin a league in another folder"
         ) from None
+
+
+def choice_of(fields: Mapping[str, Any]) -> Choice:
+    """A choice from its fields in a file; raises ValueError or TypeError if it is none."""
+    choice = Choice(**fields)
+    scores = [choice.scores, *choice.cells.values()]
+    numbers = [choice.factor, *(number for each in scores for number in each.values())]
+    if not isinstance(choice.spelling, str) or not all(map(is_number, numbers)):
+        raise ValueError(f"{str(fields)[:80]} is no choice of a radius")
+    return choice
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a file is a number that can be reckoned with.
+
+    >>> is_number(0.5), is_number(True), is_number("1"), is_number(10**400)
+    (True, False, False, False)
+    """
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) > 1e300
+    )
 
 
 def factors_to_test(frozen: Frozen) -> dict[str, tuple[float, ...]]:

@@ -1,6 +1,7 @@
 """A study in a few small files: `runs.json`, and the metrics of each task as Parquet.
 
-    runs.json           all that is known of each run but its metrics; the files, with their sha256
+    runs.json           all that is known of each run but its metrics; the sha256 of each file, and
+                        of itself
     Hopper-v4.parquet   a row per iteration; `run` is the run's place in the list; float64, exact
     samples.json        of a token experiment: the completions that its page shows
     shapes.json         how the shapes look, sampled when runs began: each once
@@ -16,6 +17,7 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +31,7 @@ from klip.runs.checkpoint import config_id, known_config
 from klip.runs.completions import Completion
 from klip.runs.files import (
     LARGEST_TEXT,
+    digest_of,
     disk,
     of_json,
     own_folder,
@@ -39,11 +42,14 @@ from klip.runs.files import (
 from klip.runs.lock import held
 from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.runs.store import slug
+from klip.runs.tables import read_table
 from klip.studies.arms import is_tokens, shown_runs
 from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
 
-FORMAT: Final = "klip study 1"
+FORMAT: Final = "klip study 2"
+UNSEALED: Final = "klip study 1"
+"""The format of studies whose index has no checksum of itself."""
 INDEX: Final = "runs.json"
 SAMPLES: Final = "samples.json"
 SAMPLES_FORMAT: Final = "klip token samples 1"
@@ -56,8 +62,8 @@ LOOKS: Final = 5
 """Times that a study is read again because it was packed anew meanwhile."""
 CHOICES: Final = re.compile(r"frozen(-[0-9a-f]{8})?\.json")
 """Names of the files in which leagues freeze their choices."""
-DENSEST: Final = 40
-"""Bytes of numbers in a byte of a Parquet file; metrics of real runs have some 2."""
+LARGEST_TABLE: Final = 1_000_000_000
+"""Bytes of a task's metrics: some 9,000 runs of 488 iterations."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ def _pack(study: Study, folder: Path) -> list[Path]:
     former = sorted(before - {*about, *beside})  # of a study that was there before
     if former:
         index["former"] = former  # if we are killed now, the next `pack` removes them
-    write_whole(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
+    write_whole(folder / INDEX, as_index(index))
     with disk(folder):
         for name in (*about, *beside):
             if _next(folder, name).exists():
@@ -127,6 +133,27 @@ def _pack(study: Study, folder: Path) -> list[Path]:
     return [folder / name for name in (*about, INDEX, *beside)]
 
 
+def as_index(index: Mapping[str, Any]) -> bytes:
+    """The content of an index file, with a checksum of all that it says."""
+    seal = hashlib.sha256(_spelled(index).encode()).hexdigest()
+    return (_spelled({**index, "sha256": seal}) + "\n").encode()
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    """What an index says; raises unless it is as it was written."""
+    index: dict[str, Any] = read_json(path)
+    seal = index.pop("sha256", None)
+    if index["format"] != (UNSEALED if seal is None else FORMAT):
+        raise KlipError(f"{path} is not a study that this version of Klip reads")
+    if seal is not None and seal != hashlib.sha256(_spelled(index).encode()).hexdigest():
+        raise ValueError(f"{path.name} is not what its checksum says")
+    return index
+
+
+def _spelled(index: Mapping[str, Any]) -> str:
+    return json.dumps(index, indent=1, sort_keys=True)
+
+
 def _is_foreign(path: Path) -> bool:
     """Whether a file in a folder without an index is none that a killed `pack` left there."""
     return not (path.name.startswith(".") and path.suffix in (".next", ".part"))
@@ -135,7 +162,7 @@ def _is_foreign(path: Path) -> bool:
 def _laid(folder: Path, name: str, data: bytes) -> str:
     """Lay a file beside its place, unless it is there already; its checksum."""
     sha256 = hashlib.sha256(data).hexdigest()
-    if _digest_of(folder / name) != sha256:
+    if digest_of(folder / name) != sha256:
         write_whole(_next(folder, name), data)
     return sha256
 
@@ -143,13 +170,6 @@ def _laid(folder: Path, name: str, data: bytes) -> str:
 def _next(folder: Path, name: str) -> Path:
     """Where a file waits until the index names it."""
     return folder / f".{name}.next"
-
-
-def _digest_of(path: Path) -> str:
-    try:
-        return hashlib.sha256(read_file(path)).hexdigest()
-    except OSError:
-        return ""
 
 
 def _names_in(folder: Path) -> set[str]:
@@ -176,20 +196,18 @@ def _is_ours(name: Any) -> bool:
 def unpack(folder: Path) -> Study:
     """The study that was packed into a folder; if it is packed again meanwhile, the new one."""
     for _ in range(LOOKS):
-        began = _digest_of(folder / INDEX)
+        began = digest_of(folder / INDEX)
         try:
             return _unpacked(folder)
         except KlipError:
-            if _digest_of(folder / INDEX) == began:
+            if digest_of(folder / INDEX) == began:
                 raise
     raise KlipError(f"{folder} is being packed again and again: try once more when that is over")
 
 
 def _unpacked(folder: Path) -> Study:
     try:
-        index = read_json(folder / INDEX)
-        if index["format"] != FORMAT:
-            raise KlipError(f"{folder / INDEX} is not a study that this version of Klip reads")
+        index = _read_index(folder / INDEX)
         metrics: dict[int, dict[str, Column]] = {}
         for name, sha256 in index["files"].items():
             metrics |= _columns(_table(_checked(folder, name, sha256)))
@@ -206,8 +224,8 @@ def _unpacked(folder: Path) -> Study:
             shapes = _read_shapes(folder, beside)
             runs = [replace(run, portrait=shapes.get(_look(run))) for run in study.runs]
             study = replace(study, runs=tuple(runs))
-        frozen = [name for name in beside or {} if CHOICES.fullmatch(name)]
-        return replace(study, choices={n: _checked(folder, n, beside[n]) for n in frozen})
+        frozen = {n: sha for n, sha in (beside or {}).items() if CHOICES.fullmatch(n)}
+        return replace(study, choices={n: _checked(folder, n, s) for n, s in frozen.items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError,
             pl.exceptions.PolarsError, RecursionError) as error:  # fmt: skip
         raise KlipError(
@@ -302,23 +320,18 @@ def _checked(folder: Path, name: str, sha256: str) -> bytes:
     if not _is_ours(name):
         raise ValueError(f"{name!r} is not the name of a file of metrics")
     for path in (folder / name, _next(folder, name)):
-        if path.exists():
-            data = read_file(path, None if name.endswith(".parquet") else LARGEST_TEXT)
-            if hashlib.sha256(data).hexdigest() == sha256:
-                return data
+        if digest_of(path) == sha256:  # so garbage is never in memory whole
+            return read_file(path, LARGEST_TABLE if name.endswith(".parquet") else LARGEST_TEXT)
     raise ValueError(f"{name} is not what its checksum says")
 
 
 def _table(data: bytes) -> pl.DataFrame:
-    """The table in a Parquet file; one of numbers alone, that takes what its bytes may hold."""
-    kinds = pl.read_parquet_schema(io.BytesIO(data))
-    odd = [name for name, kind in kinds.items() if kind not in (pl.Int64, pl.Float64)]
-    if odd or kinds.get("run") != pl.Int64:
+    """The table in a Parquet file; one of numbers alone."""
+    table = read_table(data)
+    odd = [name for name, kind in table.schema.items() if kind not in (pl.Int64, pl.Float64)]
+    if odd or table.schema.get("run") != pl.Int64:
         raise ValueError(f"{', '.join(odd)[:80] or 'run'} is not a column of metrics")
-    rows = pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item()
-    if rows * len(kinds) * 8 > DENSEST * len(data) + 2**24:
-        raise ValueError(f"{len(data):,} bytes claim {rows:,} rows of {len(kinds)} columns")
-    return pl.read_parquet(io.BytesIO(data))
+    return table
 
 
 def _columns(table: pl.DataFrame) -> dict[int, dict[str, Column]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -184,11 +185,11 @@ def _digest(record: Record) -> str:
     The trainer writes each row as `json.dumps` does, so the file's lines are the text that the
     digest is of. Where the file is damaged or has other rows, they are spelled out.
     """
-    try:
-        lines = (record.path / METRICS).read_bytes().split(b"\n")[: len(record.rows)]
-    except OSError:
-        lines = []
-    if record.notes or len(lines) != len(record.rows):
+    lines: list[bytes] = []
+    if not record.notes:  # else the file may be of any size
+        with contextlib.suppress(OSError), (record.path / METRICS).open("rb") as file:
+            lines = [line.rstrip(b"\n") for line in itertools.islice(file, len(record.rows))]
+    if not lines or len(lines) != len(record.rows):
         return record.digest()
     sha256 = hashlib.sha256(b"[" + b", ".join(lines) + b"]")
     for name, array in sorted(record.arrays.items()):

@@ -23,13 +23,22 @@ import numpy as np
 
 from klip.engine.advance import Keeping
 from klip.errors import KlipError
-from klip.runs.files import own_folder, write_whole
+from klip.runs.files import LARGEST_TEXT, of_json, own_folder, read_file, write_whole
 from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.shapes.names import brief
 from klip.studies.answering import outcome
 from klip.studies.bootstrap import Floats, draws, interquartile_mean, replicate
 from klip.studies.comparing import corrected
-from klip.studies.freezing import Choice, Frozen, Scales, factors_to_test, normalised, scale
+from klip.studies.freezing import (
+    Choice,
+    Frozen,
+    Scales,
+    choice_of,
+    factors_to_test,
+    is_number,
+    normalised,
+    scale,
+)
 from klip.studies.gathering import run_of
 from klip.studies.league import Rules, StageName, rules_from
 from klip.studies.packing import is_packed
@@ -242,17 +251,27 @@ def as_text(standings: Standings) -> str:
     return f'{{"format": "{FORMAT}", "sha256": "{seal}",\n{body}}}\n'
 
 
+def _game(line: Any) -> Game:
+    """A run of the league from its line in the file."""
+    game = Game(*line)
+    words = (game.entrant, game.task, game.stress, game.stage, game.curve)
+    numbers = [game.factor, game.seed, *(number for number in game[6:11] if number is not None)]
+    if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
+        raise ValueError(f"{str(line)[:80]} is no run of a league")
+    return game
+
+
 def read_standings(path: Path) -> Standings:
     """The standings in a file, or in the folder of a league's runs."""
     file = path / FILE if path.is_dir() else path
     try:
-        text = file.read_text(encoding="utf-8")
-        data = json.loads(text)
+        text = read_file(file, LARGEST_TEXT).decode()
+        data = of_json(text.encode())
         body = text.partition(",\n")[2].rpartition("}")[0]
         if data["format"] != FORMAT or hashlib.sha256(body.encode()).hexdigest() != data["sha256"]:
             raise ValueError("it is not what its checksum says")
-        frozen = {shape: Choice(**choice) for shape, choice in data["frozen"].items()}
-        entries = tuple(Game(*line) for line in data["runs"])
+        frozen = {shape: choice_of(choice) for shape, choice in data["frozen"].items()}
+        entries = tuple(map(_game, data["runs"]))
         drawn = {shape: of_fields(each) for shape, each in data.get("shapes", {}).items()}
         if any(shape != each.spelling for shape, each in drawn.items()):
             raise ValueError("it has a picture of another shape")
@@ -263,7 +282,7 @@ def read_standings(path: Path) -> Standings:
             f"there are no standings in {path}: `klip run league{how}` writes them into --out when "
             "all has been tested"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise KlipError(f"{file} is damaged or no file of standings: {error}") from None
 
 

@@ -29,7 +29,7 @@ from klip.errors import KlipError
 from klip.ppo.config import Config, config
 from klip.ppo.knobs import Setting, turned
 from klip.ppo.presets import shape_of
-from klip.runs.files import disk, write_whole
+from klip.runs.files import disk, read_json, write_whole
 from klip.shapes import Region
 from klip.shapes.names import spelled
 from klip.studies.answering import Ending, Metric, outcome
@@ -325,8 +325,10 @@ class StudyFile:
         self.kept: list[dict[str, Any]] = []
         if path.exists():
             try:
-                found = json.loads(path.read_text(encoding="utf-8"))
+                found = read_json(path)
                 self.kept, self.before = list(found["trials"]), str(found["optuna"])
+                if not all(isinstance(trial, dict) for trial in self.kept):
+                    raise ValueError("a trial is none")
             except (OSError, ValueError, KeyError, TypeError):
                 raise KlipError(
                     f"{path} is damaged: delete it, the runs have all it says"

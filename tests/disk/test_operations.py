@@ -27,7 +27,7 @@ def changes(path):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         owner = getattr(getattr(node.func, "value", None), "id", "")
-        if owner == "operations":
+        if owner == "operations" or "os.devnull" in ast.unparse(node):
             continue
         mode = [a.value for a in node.args[:2] if isinstance(a, ast.Constant)]
         mode += [ast.unparse(k.value)[1:-1] for k in node.keywords if k.arg == "mode"]
@@ -43,8 +43,7 @@ def test_files_are_changed_here_and_nowhere_else():
     """So what a test records of these operations is all that happens to the disk."""
     files = [p for p in PACKAGE.rglob("*.py") if "disk" not in p.relative_to(PACKAGE).parts]
     found = [line for path in files for line in changes(path)]
-    own = [line for line in found if line.partition(":")[0] not in ELSEWHERE]
-    assert [line for line in own if "cli/commands.py" not in line] == []  # /dev/null
+    assert [line for line in found if line.partition(":")[0] not in ELSEWHERE] == []
 
 
 def test_that_test_sees_what_it_should():

@@ -38,6 +38,10 @@ def test_planted_faults_are_found(fault, memory):
     assert crashes.found_out(fault, memory)
 
 
+PARTS = {b"", b"12", b"123", b"\0\0\0\0", b"1234"}
+"""What may be there of 1234: nothing, a half, all but the last byte, its length alone, all."""
+
+
 def trees(tmp_path, do, **before):
     """The states of a crash while something is done, as text by name."""
     for name, data in before.items():
@@ -58,7 +62,7 @@ def wrote(path, data, sync):
 def test_what_is_not_synced_may_be_there_in_any_part(tmp_path):
     found = trees(tmp_path, lambda root: wrote(root / "a", b"1234", sync=False))
     assert found[:2] == [{}, {"a": b""}]
-    assert {tree["a"] for tree in found if tree} == {b"", b"12", b"\0\0\0\0", b"1234"}
+    assert {tree["a"] for tree in found if tree} == PARTS
 
 
 def test_a_name_may_last_before_its_content(tmp_path):
@@ -73,7 +77,7 @@ def test_a_name_may_last_before_its_content(tmp_path):
         folder.mkdir()
         found = trees(folder, lambda root, sync=sync: renamed(root, sync), a=b"old")
         seen = {tree["a"] for tree in found}
-        assert seen == ({b"old", b"1234"} if sync else {b"old", b"", b"12", b"\0" * 4, b"1234"})
+        assert seen == {b"old", *({b"1234"} if sync else PARTS)}
 
 
 def test_what_a_sync_of_the_folder_forces_is_there(tmp_path):
@@ -100,14 +104,17 @@ def test_renamings_that_nothing_orders_come_in_any_order(tmp_path):
     assert {"c": b"1", "b": b"2"} in found
 
 
-def test_an_appended_row_may_be_there_without_the_one_before(tmp_path):
+def test_appended_rows_may_be_there_without_those_before(tmp_path):
     def rows(root):
         handle = operations.create(root / "a", crash_states.os.O_WRONLY | crash_states.os.O_APPEND)
-        operations.write(handle, b"one\n")
-        operations.write(handle, b"two\n")
+        for row in (b"1\n", b"2\n", b"3\n"):
+            operations.write(handle, row)
         operations.close(handle)
 
-    assert {"a": b"\0\0\0\0two\n"} in trees(tmp_path, rows)
+    found = {tree["a"] for tree in trees(tmp_path, rows) if tree}
+    assert {b"\0\0" + b"2\n", b"\0\0" * 2 + b"3\n", b"\0\0" + b"2\n" + b"\0\0"} <= found
+    assert b"1\n2" in found  # a whole row, and no end of its line
+    assert len(found) == 1 + 2 + 4 + 8 + 3  # each prefix with any of it as zeros; a torn end each
 
 
 def test_operations_are_as_they_were_afterwards(tmp_path):

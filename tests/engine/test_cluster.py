@@ -1,10 +1,6 @@
 """Plans on a real Ray cluster: two nodes on this machine, one of which is killed."""
 
-import contextlib
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +15,9 @@ from klip.ppo.config import Config
 from klip.runs import read_run, run_paths
 
 pytest.importorskip("ray")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import ray_cluster
 
 FIELDS = {"steps": 128 * 60, "envs": 1, "rollout": 128, "minibatch": 32, "epochs": 2, "lag": 1,
           "replay": 2}  # fmt: skip
@@ -49,71 +48,18 @@ class Mine(Shape):
 """
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def session(leader):
-    """The processes of a session that are alive."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == leader and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return found
-
-
-def kill(node):
-    """A machine that goes dark: all its processes at once."""
-    for pid in session(node.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    node.wait()
-
-
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """Head and second node, one CPU each: their address and the second node."""
-    # A token that lies in the user's home would have the head ask for it, and nobody else send it.
+    """Head and second node, one CPU each."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    port, nodes = free_port(), []
-    environment = {**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    ray = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1",
-           "--object-store-memory=80000000", "--disable-usage-stats"]  # fmt: skip
-
-    def start(*options):
-        with (tmp_path / f"node-{len(nodes)}.log").open("wb") as log:
-            node = subprocess.Popen(
-                [*ray, *options], start_new_session=True, stdout=log, stderr=log, env=environment
-            )
-        nodes.append(node)
-        return node
-
-    try:
-        start(
-            "--head",
-            f"--port={port}",
-            "--include-dashboard=false",
-            f"--temp-dir=/tmp/klip-ray-{port}",
-        )
-        until = time.monotonic() + 180
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert time.monotonic() < until, (tmp_path / "node-0.log").read_text()
-            time.sleep(0.2)
-        yield f"127.0.0.1:{port}", start(f"--address=127.0.0.1:{port}")
-    finally:
-        for node in reversed(nodes):
-            kill(node)
+    made = ray_cluster.Cluster(tmp_path)
+    yield made
+    made.close()
 
 
 def test_a_node_is_killed(cluster, tmp_path):
     """Its cohort goes on elsewhere, and every run ends with the bytes of a local one."""
-    address, second = cluster
+    address, second = cluster.address, cluster.second
     plan, out, folder = tmp_path / "plan.toml", tmp_path / "shared", tmp_path / "folder"
     plan.write_text(PLAN)
     folder.mkdir()
@@ -122,30 +68,22 @@ def test_a_node_is_killed(cluster, tmp_path):
     (folder / "mine.py").write_text(MINE)
     command = [sys.executable, "-m", "klip", "run", str(plan), "--out", str(out), "--ray",
                address, "--checkpoint-every", "0"]  # fmt: skip
-    until = time.monotonic() + 180
-    while "2.0 CPU" not in subprocess.run(
-        [str(Path(sys.executable).with_name("ray")), "status", f"--address={address}"],
-        capture_output=True, text=True, check=False,
-    ).stdout.replace("0.0/", ""):  # fmt: skip
-        assert time.monotonic() < until, "the second node did not join"
-        time.sleep(1)
+    cluster.wait_for_both()
     klips = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
     )
-
-    def workers():
-        return [pid for pid in session(second.pid)
-                if b"train_group" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
 
     def saved():
         return [read_run(path).iteration for path in run_paths(out)] if out.is_dir() else []
 
     until = time.monotonic() + 300
-    while klips.poll() is None and not (workers() and len(saved()) == 4 and min(saved()) > 2):
+    while klips.poll() is None and not (
+        cluster.processes(second, b"train_group") and len(saved()) == 4 and min(saved()) > 2
+    ):
         assert time.monotonic() < until, "nothing was trained on the second node"
         time.sleep(0.1)
     assert min(saved()) < 60, "it was over before the node could be killed"
-    kill(second)
+    cluster.kill(second)
     text, _ = klips.communicate(timeout=400)
     assert klips.returncode == 0, text
     results = klip.train(
@@ -177,7 +115,7 @@ def tokens(address, tmp_path):
 
 
 def test_no_cluster(capsys, tmp_path):
-    port = free_port()
+    port = ray_cluster.free_port()
     assert main(["run", "paper", "--task", "CartPole-v1", "--ray", f"127.0.0.1:{port}",
                  "--out", str(tmp_path)]) == 2  # fmt: skip
     err = capsys.readouterr().err

@@ -130,6 +130,8 @@ def test_a_file_of_ones_own(tmp_path):
         (FILE.replace('"is"', '"iss"'), "no shape is called 'iss'"),
         ("runs = 3", "are no \\[\\[runs\\]\\]"),
         ("runs = [3]", "there must be a table"),
+        ("a = " + "[" * 9999, "plan.toml is not a plan: its lists are nested too deeply"),
+        ("# " + "x" * 1_000_000, "cannot be read: its 1,000,002 bytes are more than the 1,000,000"),
     ],
 )
 def test_mistakes_in_a_plan(text, message, tmp_path):

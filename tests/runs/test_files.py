@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import hashlib
 import os
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from klip.disk import operations
 from klip.runs import DiskTrouble
 from klip.runs.files import (
+    digest_of,
     disk,
     folder_aside,
     of_json,
@@ -157,3 +159,11 @@ def test_a_file_of_too_many_bytes_is_not_read(tmp_path):
 def test_json_that_is_none(data):
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
         of_json(data)
+
+
+def test_the_digest_of_a_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc" * 400_000)
+    assert digest_of(tmp_path / "a") == hashlib.sha256(b"abc" * 400_000).hexdigest()
+    os.mkfifo(tmp_path / "pipe")
+    for none in ("missing", "pipe", "."):
+        assert digest_of(tmp_path / none) == ""

@@ -60,3 +60,11 @@ def test_columns_are_whole(tmp_path):
     del some["fate"]
     with pytest.raises(KlipError, match="fate"):
         write_kept(tmp_path, 1, some)
+
+
+def test_a_few_bytes_that_claim_many_rows_are_not_believed(tmp_path):
+    path = write_kept(tmp_path, 1, columns())
+    pl.select(step=pl.repeat(0, 4_000_000, dtype=pl.Int64)).write_parquet(path, statistics=False)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(KlipError, match=r"bytes claim 4,000,000 rows of 1 columns.*remove it"):
+        read_kept(tmp_path)

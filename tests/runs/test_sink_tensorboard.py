@@ -83,6 +83,15 @@ class TestTensorBoard:
         (a,), (b,) = files_of(done.output), files_of(once.output)
         assert a.read_bytes() == b.read_bytes()
 
+    def test_the_bytes_do_not_depend_on_the_process(self, tmp_path):
+        """Protobuf's maps come in an order of their own in each."""
+        path = train(tmp_path / "runs", 2, "done")
+        code = "import sys, klip; klip.sync(sys.argv[1], 'tensorboard', sys.argv[2])"
+        for name in ("a", "b", "c"):
+            subprocess.run([sys.executable, "-c", code, path, tmp_path / name], check=True)
+        found = {p.read_bytes() for p in tmp_path.rglob("events.out.*")}
+        assert len(found) == 1
+
     def test_rows_that_a_resume_cut_back_are_not_doubled(self, tmp_path):
         path = train(tmp_path / "runs", 3)
         with training(tmp_path / "runs", 6):  # three rows after the checkpoint
@@ -116,7 +125,17 @@ class TestTensorBoard:
         assert events_of(done.output)[1] == expected(rows_of(path))
 
     @pytest.mark.parametrize(
-        "damage", [b"", b"{", b"[]", b"{}", b"\xff", b'{"format": 1, "rows": "3"}']
+        "damage",
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"{}",
+            b"\xff",
+            b'{"format": 1, "rows": "3"}',
+            b"[" * 9999,
+            b" " * 20_000,
+        ],
     )
     def test_a_damaged_state_means_a_rewrite_and_is_said(self, tmp_path, damage):
         path = train(tmp_path / "runs", 3)

@@ -1,5 +1,6 @@
 """Freezing: the best radius, chosen once; nothing is tuned after a look at tests."""
 
+import hashlib
 import json
 import shutil
 
@@ -7,7 +8,7 @@ import pytest
 
 from klip.engine.advance import Keeping
 from klip.errors import KlipError
-from klip.studies.freezing import FILE, factors_to_test, freeze, normalised, read_frozen
+from klip.studies.freezing import FILE, FORMAT, factors_to_test, freeze, normalised, read_frozen
 from tests.studies.leagues import play, rules, small, train
 
 
@@ -62,6 +63,33 @@ def test_an_edited_choice_is_refused(out):
     (out / FILE).write_text(json.dumps(data))
     with pytest.raises(KlipError, match="damaged or was edited"):
         freeze(rules(), Keeping(out))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [((), []), (("chosen",), []), (("chosen", "is"), 1), (("chosen", "is", "factor"), "4"),
+     (("chosen", "is", "factor"), 10**400), (("chosen", "is", "spelling"), None),
+     (("chosen", "is", "scores"), [1]), (("chosen", "is", "cells"), {"1": {"a": "x"}})],
+)  # fmt: skip
+def test_a_choice_that_is_none_is_refused_though_its_seal_is_right(out, place, value):
+    freeze(rules(), Keeping(out))
+    whole = {"frozen": json.loads((out / FILE).read_bytes())["frozen"]}
+    inside = whole
+    for key in ("frozen", *place)[:-1]:
+        inside = inside[key]
+    inside[("frozen", *place)[-1]] = value
+    text = json.dumps(whole["frozen"], sort_keys=True, indent=1)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    (out / FILE).write_text(json.dumps({"format": FORMAT, "sha256": seal, **whole}))
+    with pytest.raises(KlipError, match="damaged or was edited"):
+        freeze(rules(), Keeping(out))
+
+
+@pytest.mark.parametrize("text", ["[" * 9999, '{"frozen": ' + "[" * 900 + "]" * 900 + "}"])
+def test_lists_in_lists_are_no_choices(out, text):
+    (out / FILE).write_text(text)
+    with pytest.raises(KlipError, match="damaged or was edited"):
+        read_frozen(rules(), Keeping(out))
 
 
 def test_other_rules_need_another_folder(out):

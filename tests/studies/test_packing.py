@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 
 from klip.errors import KlipError
-from klip.studies.packing import pack, unpack
+from klip.studies.packing import FORMAT, UNSEALED, as_index, pack, unpack
 from klip.studies.reading import read_study
 from klip.studies.study import Study
 from klip.theory.portrait import to_json
+from tests.runs.test_checkpoint import little_memory
 from tests.studies.folders import config, keep, make_run, make_study, same, small
 
 
@@ -71,6 +72,34 @@ def test_a_damaged_pack_is_noticed(tmp_path, damage):
     assert "\n" not in str(error.value)
 
 
+def test_no_field_of_the_index_can_be_another(tmp_path):
+    """Also those that nothing else would tell: a status, a digest, what is said of a machine."""
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    index = tmp_path / "packed" / "runs.json"
+    whole = index.read_bytes()
+    for number in range(0, len(whole), 97):
+        data = bytearray(whole)
+        data[number] ^= 1
+        if not data[number : number + 1].isspace() or not whole[number : number + 1].isspace():
+            index.write_bytes(data)
+            with pytest.raises(KlipError, match="packed"):
+                unpack(tmp_path / "packed")
+
+
+def test_a_study_from_before_its_index_was_sealed_is_read(tmp_path):
+    study = read_study(make_study(tmp_path / "runs", seeds=1, **small()))
+    pack(study, tmp_path / "packed")
+    file = tmp_path / "packed" / "runs.json"
+    index = json.loads(file.read_text())
+    del index["sha256"]
+    file.write_text(json.dumps(index))
+    with pytest.raises(KlipError, match="not a study that this version of Klip reads"):
+        unpack(tmp_path / "packed")
+    file.write_text(json.dumps({**index, "format": UNSEALED}))
+    assert index["format"] == FORMAT
+    assert len(unpack(tmp_path / "packed").runs) == len(study.runs)
+
+
 def test_pictures_of_shapes_are_packed_once_each(tmp_path):
     for seed in (0, 1):
         made = config(shape="my.py:Mine(a=1.0)", code="abc", seed=seed, **small())
@@ -112,7 +141,8 @@ def reseal(folder, file):
     """Put the right checksum of a forged file into the index."""
     index = json.loads((folder / "runs.json").read_text())
     index["files"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
-    (folder / "runs.json").write_text(json.dumps(index))
+    del index["sha256"]
+    (folder / "runs.json").write_bytes(as_index(index))
 
 
 @pytest.mark.parametrize(
@@ -135,4 +165,20 @@ def test_columns_that_no_trainer_writes(tmp_path, column):
     table.with_columns(column).write_parquet(file)
     reseal(tmp_path / "packed", file)
     with pytest.raises(KlipError, match="holds a damaged study"):
+        unpack(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("name", ["runs.json", "CartPole-v1.parquet"])
+def test_a_sparse_file_is_not_in_memory_whole(tmp_path, name):
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    with (tmp_path / "packed" / name).open("r+b") as file:
+        file.truncate(300 << 20)
+    with little_memory(), pytest.raises(KlipError, match="holds a damaged study"):
+        unpack(tmp_path / "packed")
+
+
+def test_a_table_of_more_bytes_than_any_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("klip.studies.packing.LARGEST_TABLE", 100)
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    with pytest.raises(KlipError, match=r"bytes are more than the 100 it may have.*pack it again"):
         unpack(tmp_path / "packed")

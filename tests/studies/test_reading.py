@@ -5,8 +5,10 @@ import pytest
 
 from klip.errors import KlipError
 from klip.runs import RunFolder, read_run, run_paths
+from klip.runs.store import METRICS
 from klip.studies.packing import pack
 from klip.studies.reading import MANY, columns, read_study
+from tests.runs.test_checkpoint import little_memory
 from tests.studies.folders import config, keep, make_run, make_study, same, small
 
 
@@ -121,3 +123,15 @@ def test_a_damaged_picture_is_told_and_the_run_stays(tmp_path):
 def test_missing_folders_are_a_mistake(tmp_path):
     with pytest.raises(KlipError, match="there is no folder"):
         read_study(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("status", ["running", "done"])
+def test_a_metrics_file_of_three_gigabytes_is_not_read(tmp_path, status):
+    """It is sparse; rows that no checkpoint covers are nobody's, and their bytes no page's."""
+    path = make_run(tmp_path, config(**small()), 4, status)
+    whole = read_study(tmp_path).runs[0]
+    with (path / METRICS).open("r+b") as file:
+        file.truncate(3 << 30)
+    with little_memory():
+        (run,) = read_study(tmp_path).runs
+    assert (run.digest, run.rows) == (whole.digest, whole.rows)

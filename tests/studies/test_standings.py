@@ -129,3 +129,17 @@ def test_damaged_and_missing_files_are_a_line(out, tmp_path):
     broken.write_text((out / FILE).read_text().replace("100", "101", 1))
     with pytest.raises(KlipError, match="damaged or no file of standings"):
         read_standings(broken)
+    broken.write_text("[" * 9999)
+    with pytest.raises(KlipError, match="nested too deeply"):
+        read_standings(broken)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("factor", "1"), ("seed", []), ("final", 10**400), ("task", 5)]
+)
+def test_a_run_that_is_none_is_refused_though_the_seal_is_right(standings, tmp_path, place, value):
+    entry = standings.entries[0]._replace(**{place: value})
+    forged = dataclasses.replace(standings, entries=(entry,))
+    (tmp_path / FILE).write_text(as_text(forged))
+    with pytest.raises(KlipError, match="is no run of a league"):
+        read_standings(tmp_path)

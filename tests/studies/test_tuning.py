@@ -134,9 +134,10 @@ def test_trials_that_another_version_asked_for_are_not_mixed_in(tmp_path):
     path.write_text(json.dumps({**kept, "optuna": "3.0"}))
     with pytest.raises(KlipError, match=r"trial 5 of .* was another one, asked for by optuna 3.0"):
         found(asked(), tmp_path)
-    path.write_text("{")
-    with pytest.raises(KlipError, match="is damaged: delete it"):
-        found(asked(), tmp_path)
+    for damaged in ("{", "[" * 9999, json.dumps({**kept, "trials": [5]})):
+        path.write_text(damaged)
+        with pytest.raises(KlipError, match="is damaged: delete it"):
+            found(asked(), tmp_path)
 
 
 @pytest.mark.parametrize(

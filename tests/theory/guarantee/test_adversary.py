@@ -46,6 +46,9 @@ def test_other_files_are_refused(data):
         read(data)
 
 
-def test_no_endless_replay(found):
+@pytest.mark.parametrize(
+    "forged", [{"steps": 10**9}, {"steps": 10**400}, {"change": 10**400}, {"rate": float("nan")}]
+)
+def test_no_endless_replay(found, forged):
     with pytest.raises(KlipError, match="steps"):
-        read(json.dumps(found[1] | {"steps": 10**9}).encode())
+        read(json.dumps(found[1] | forged).encode())
