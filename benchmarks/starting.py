@@ -102,7 +102,7 @@ def trained(words: Sequence[str], cache: str, outs: Sequence[Path]) -> list[Star
             time.sleep(0.005)
         for process in processes:
             if process.wait():
-                raise SystemExit(f"{process.args} ended with {process.returncode}")
+                raise SystemExit(f"{process.args!r} ended with {process.returncode}")
     finally:
         for process in processes:
             process.kill()
