@@ -69,6 +69,9 @@ def test_every_target_is_checked_and_a_miss_is_seen(modules, recorded):
         assert names.count(f"{task}: times SB3") == (target.ratio is not None)
     assert names.count("share of bare physics") == 5
     assert all(part in names for part in ("alone", "GB in a worker", "rise of a run's cost"))
+    costs = [check for check in recorded["checks"] if "microseconds a step" in check["what"]]
+    assert [check["target"] for check in costs] == list(report.COSTS.values())
+    assert not any(check["at_least"] for check in costs)
     recorded["tasks"][0]["ratio"]["sb3"] = 0.1
     assert not report.checks(recorded)[0]["met"]
     recorded["tasks"][0]["ratio"]["sb3"] = 1000.0

@@ -1,14 +1,22 @@
 """What the pages say is run, and what they show is there."""
 
+import functools
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import tyro
+
+from klip.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 HABITS = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(?:bash|sh)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^klip (?:.*\\\n)*.*$", re.MULTILINE)
+EVIDENCE = [*sorted((ROOT / "results").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
@@ -29,6 +37,31 @@ def test_code_blocks_run_in_order(page, monkeypatch):
         line = text.count("\n", 0, found.start(1))
         source = "\n" * line + found[1]  # a failure then names the page's own line
         exec(compile(source, str(page), "exec"), names)
+
+
+def command_lines():
+    """Each command on a page, with the place where it stands."""
+    for page in [*PAGES, *HABITS, *EVIDENCE]:
+        text = page.read_text(encoding="utf-8")
+        for fence in FENCE.finditer(text):
+            for found in COMMAND.finditer(fence[1]):
+                line = text.count("\n", 0, fence.start(1) + found.start()) + 1
+                where = f"{page.relative_to(ROOT).as_posix()}:{line}"
+                plain = re.sub(r"\s#.*", "", found[0].replace("\\\n", " "))
+                for each in plain.split("; "):
+                    yield pytest.param(each, id=where)
+
+
+@pytest.mark.parametrize("line", [*command_lines()])
+def test_a_command_on_a_page_is_understood(line):
+    """Its options are there, and take what they are given; nothing is run."""
+    _, name, *words = shlex.split(re.split(r" [|>&] ", line)[0])
+
+    @functools.wraps(COMMANDS[name])
+    def heard(**options):
+        return options
+
+    assert tyro.cli(heard, args=words, config=(tyro.conf.FlagCreatePairsOff,)) is not None
 
 
 @pytest.mark.parametrize("page", [*PAGES, *HABITS], ids=lambda page: page.stem)

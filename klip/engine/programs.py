@@ -150,13 +150,20 @@ def _locked(handle: int) -> bool:
 def _tidy(folder: Path) -> None:
     """Remove the annexes of processes that were killed, and the oldest programs beyond `BOUND`."""
     for annex in folder.glob("*/annex-*"):
-        handle = os.open(annex, os.O_RDONLY)
+        try:
+            handle = os.open(annex, os.O_RDONLY)
+        except FileNotFoundError:  # its process has just ended
+            continue
         try:
             if _locked(handle):
                 shutil.rmtree(annex, ignore_errors=True)
         finally:
             os.close(handle)
-    programs = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.glob(f"*/*{_ENDING}.*")]
+    programs = []
+    for path in folder.glob(f"*/*{_ENDING}.*"):
+        with contextlib.suppress(FileNotFoundError):  # it was damaged, and another process saw it
+            about = path.stat()
+            programs.append((about.st_mtime, about.st_size, path))
     room = BOUND
     for _, size, path in sorted(programs, reverse=True):
         room -= size

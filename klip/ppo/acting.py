@@ -298,5 +298,6 @@ def bounded(layout: Layout, raw: F32, box: Box) -> NDArray[Any]:
     """
     if layout.squash:
         raw = box.low + (np.tanh(raw) + 1) * (0.5 * (box.high - box.low))
-    within: NDArray[Any] = raw.clip(box.low, box.high)
+    # as `clip` does, which takes longer on a few numbers
+    within: NDArray[Any] = np.minimum(np.maximum(raw, box.low), box.high)
     return within

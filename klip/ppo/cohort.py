@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klip.engine.job import State, Stopped
-from klip.engine.random import episode_seed, stream
+from klip.engine.random import EpisodeSeeds, stream
 from klip.errors import KlipError
 from klip.ppo import policy
 from klip.ppo.advantages import Rollout, preparation
@@ -50,9 +50,10 @@ class Cohort:
         if any(lockstep_key(c) != lockstep_key(first) for c in configs):
             raise KlipError("the runs of a cohort must share their task and their array sizes")
         self.shared, envs = first, first.envs
+        seeds = EpisodeSeeds()
 
         def seed_of(lane: int, episode: int) -> int:
-            return episode_seed(configs[lane // envs].seed, lane % envs, episode)
+            return seeds(configs[lane // envs].seed, lane % envs, episode)
 
         self.lanes = make_lanes(
             first.task, len(configs) * envs, seed_of, first.arguments, first.processes
@@ -114,10 +115,10 @@ class Cohort:
             policy.layers(self.layout, arrays, "value"),
         )
         noise = self._noise()
-        box = lanes.action if isinstance(lanes.action, Box) else None
+        box = _wide(lanes.action, lanes.lanes) if isinstance(lanes.action, Box) else None
         observations = np.empty((steps, runs, envs, lanes.observation_size), np.float32)
         actions: list[NDArray[Any]] = []
-        rewards = np.empty((steps, runs, envs))
+        rewards: NDArray[np.float64] = np.empty((steps, runs * envs))
         ended = np.zeros((steps, runs, envs), np.bool_)
         bootstrap = np.zeros((steps, runs, envs), np.float32)
         finals: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in self.runs]
@@ -127,19 +128,17 @@ class Cohort:
                 raise Stopped
             observations[t] = x
             action = draw(x, noise[t])
-            if not math.isfinite(np.add.reduce(action, axis=None)):
+            if box is not None and not _finite(action):
                 action = self._without_bad(action, t)
             actions.append(action)
             step = lanes.step(self._for_lanes(action, box))
-            rewards[t] = step.reward.reshape(runs, envs)
-            total = np.add.reduce(step.reward) + np.add.reduce(step.final, axis=None)
-            if lanes.failed or not math.isfinite(total):
+            rewards[t] = step.reward
+            if lanes.failed or not (_finite(step.final) and _finite(step.reward)):
                 self._look_for_trouble(step, ended[:t])
             x = self._normalised(self._seen(step.observation), weights)
-            over = step.terminated | step.truncated
-            if not np.count_nonzero(over):
-                continue
-            ended[t] = over.reshape(runs, envs)
+            if step.final is step.observation:
+                continue  # no episode ended
+            ended[t] = (step.terminated | step.truncated).reshape(runs, envs)
             cut = (step.truncated & ~step.terminated).reshape(runs, envs)
             if np.count_nonzero(cut):
                 final = self._final(step.final)
@@ -148,6 +147,7 @@ class Cohort:
                 for r, e in zip(*np.nonzero(cut), strict=True):
                     finals[r].append((t * envs + e, final[r, e]))
         self.observation = x
+        rewards = rewards.reshape(steps, runs, envs)
         self._count_episodes(rewards, ended)
         if c.normalise_rewards:
             rewards = self.scale(rewards, ended, self.gamma, c.reward_clip)
@@ -342,6 +342,17 @@ class Cohort:
         if self.shared.normalise_observations:
             return normalise(x, self.moments, self.shared.observation_clip)
         return x.astype(np.float32)
+
+
+def _wide(box: Box, lanes: int) -> Box:
+    """Bounds with a row for each lane, so that NumPy need not stretch them at every step."""
+    return Box(np.tile(box.low, (lanes, 1)), np.tile(box.high, (lanes, 1)))
+
+
+def _finite(x: NDArray[Any]) -> bool:
+    """Whether the sum of all squares is finite: False if a number is not, or for a huge one."""
+    flat = x.ravel()
+    return math.isfinite(flat.dot(flat))
 
 
 def _action(action: Box | Discrete | MultiDiscrete) -> dict[str, Any]:

@@ -17,7 +17,10 @@ F64 = NDArray[np.float64]
 
 
 class Weights(NamedTuple):
-    """What an update of moments weighs old and new numbers by; `[R, ...]` but for the first."""
+    """What an update of moments weighs old and new numbers by.
+
+    All but the first are `[R, ...]`, or single numbers where all runs have counted alike.
+    """
 
     reached: F64
     """how many there are then, `[R]`"""
@@ -48,7 +51,10 @@ class Moments:
         """The weights of the next `steps` updates by `envs` numbers each, computed together."""
         added = np.broadcast_to(float(envs), (steps, *self.count.shape))
         counts = np.add.accumulate(np.concatenate([self.count[None], added]))
-        spread = counts.reshape(*counts.shape, *(1,) * (self.mean.ndim - 1))
+        if counts[0].min() == counts[0].max():  # NumPy takes single numbers twice as fast
+            spread = counts[:, 0]
+        else:
+            spread = counts.reshape(*counts.shape, *(1,) * (self.mean.ndim - 1))
         before, total = spread[:-1], spread[1:]
         return map(Weights, counts[1:], before, total, before * envs / total, envs / total)
 

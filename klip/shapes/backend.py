@@ -19,7 +19,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import array_api_compat
-import array_api_compat.numpy
 import numpy as np
 
 from klip.errors import KlipError
@@ -95,7 +94,9 @@ def value_of(x: Array) -> Array:
 def namespace(*xs: Array) -> Any:
     """The array-API namespace that the arrays among `xs` share; NumPy for plain numbers."""
     arrays = [x for x in map(value_of, xs) if not isinstance(x, (int, float))]
-    return array_api_compat.array_namespace(*arrays) if arrays else array_api_compat.numpy
+    if all(map(array_api_compat.is_numpy_array, arrays)):
+        return np  # which is one by itself; `array_api_compat.numpy` takes long to import
+    return array_api_compat.array_namespace(*arrays)
 
 
 def _is_torch(x: Array) -> bool:

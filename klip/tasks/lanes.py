@@ -105,7 +105,10 @@ class Step(NamedTuple):
     truncated: Bools
     """[N] the time limit cut the episode; a lane may be both."""
     final: Floats
-    """[N, D] the observation before any reset: equal to `observation` where nothing ended."""
+    """[N, D] the observation before any reset: equal to `observation` where nothing ended.
+
+    If nothing ended in any lane, both are one array.
+    """
 
 
 class Lanes(Protocol):

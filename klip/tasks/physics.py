@@ -225,8 +225,9 @@ class MujocoLanes:
     def _reward(self, action: NDArray[Any], healthy: Bools | None) -> Floats:
         """[N] progress along x, plus the reward of being alive, minus the costs."""
         robot, x = self._robot, self._position()
-        reward: Floats = (x - self._x) / self._seconds
-        self._x[:] = x
+        reward: Floats = x - self._x
+        reward /= self._seconds
+        self._x = x.copy()
         if robot.forward != 1.0:
             reward *= robot.forward
         if robot.always_alive:

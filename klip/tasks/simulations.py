@@ -74,10 +74,18 @@ class Together:
         self._warnings[lanes] = 0
 
     def forward(self, lanes: Ints) -> Failures:
-        return self._run(lambda: self._batch.forward(lanes))
+        try:
+            self._batch.forward(lanes)
+        except SimulationError as error:
+            return self._failures(error)
+        return {}
 
     def step(self, substeps: int, lanes: Ints | None) -> Failures:
-        return self._run(lambda: self._batch.step(lanes, substeps))
+        try:
+            self._batch.step(lanes, substeps)
+        except SimulationError as error:
+            return self._failures(error)
+        return {}
 
     def unstable(self) -> Bools:
         if not np.count_nonzero(self._warnings):
@@ -85,12 +93,9 @@ class Together:
         unstable: Bools = np.logical_or.reduce(self._warnings[:, _UNSTABLE, 1] > 0, axis=1)
         return unstable
 
-    def _run(self, call: Callable[[], None]) -> Failures:
-        try:
-            call()
-        except SimulationError as error:  # raised when all the others are done
-            return {int(lane): _line(error, self._batch.error(int(lane))) for lane in error.ids}
-        return {}
+    def _failures(self, error: SimulationError) -> Failures:
+        """What an error says, which MuJoCo raises when all the other simulations are done."""
+        return {int(lane): _line(error, self._batch.error(int(lane))) for lane in error.ids}
 
 
 class InTurn:

@@ -96,6 +96,18 @@ def test_many_at_once_leave_whole_programs(store):
     assert held(annex) == {f"program-{k}-cache": bytes(1000) + bytes([k]) for k in range(20)}
 
 
+def test_what_vanishes_while_one_looks_costs_nobody_the_cache(store):
+    """Another process may end, or drop a damaged program, between a look and the next."""
+    annex = programs._annex(store)
+    add(annex, "jit_update", b"code")
+    annex.close()
+    for name in ("annex-1-gone", "jit_gone-cache.00000000"):
+        (annex.store / name).symlink_to(annex.store / "nowhere")
+    later = programs._annex(store)
+    assert later is not None
+    assert held(later) == {"jit_update-cache": b"code"}
+
+
 def test_the_oldest_programs_make_room(store, monkeypatch):
     monkeypatch.setattr(programs, "BOUND", 2500)
     annex = programs._annex(store)

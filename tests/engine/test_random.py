@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klip.engine.random import episode_seed, stream
+from klip.engine.random import EpisodeSeeds, stream
 
 places = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40))
 
@@ -31,5 +31,13 @@ def test_streams_do_not_run_into_each_other():
 
 
 def test_episode_seeds_differ():
-    seeds = {episode_seed(s, e, k) for s in range(5) for e in range(4) for k in range(50)}
+    of = EpisodeSeeds()
+    seeds = {of(s, e, k) for s in range(5) for e in range(4) for k in range(50)}
     assert len(seeds) == 1000
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), places), min_size=1, max_size=5))
+def test_episode_seeds_are_those_of_their_streams_in_any_order(asked):
+    of = EpisodeSeeds()
+    for seed, place in asked:
+        assert of(seed, *place) == stream(seed, "episode", *place).integers(2**31)

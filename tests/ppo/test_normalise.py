@@ -59,6 +59,21 @@ def test_weights_are_computed_for_as_many_updates_as_one_likes():
 
 
 @pytest.mark.parametrize("envs", [1, 3])
+def test_runs_that_have_counted_alike_or_not_have_the_same_bits(envs):
+    """A run that joins others later, as after a restore, makes their weights arrays."""
+    data = np.random.default_rng(3).normal(size=(20, 2, envs, 3))
+    late, alone = Moments.of(2, 3), Moments.of(1, 3)
+    late.count[1] = 77.0
+    assert np.ndim(next(alone.ahead(1, envs)).share) == 0
+    assert np.ndim(next(late.ahead(1, envs)).share) == 2
+    for x, both, one in zip(data, late.ahead(20, envs), alone.ahead(20, envs), strict=True):
+        late.update(x, both)
+        alone.update(x[:1], one)
+    np.testing.assert_array_equal(late.mean[:1], alone.mean)
+    np.testing.assert_array_equal(late.variance[:1], alone.variance)
+
+
+@pytest.mark.parametrize("envs", [1, 3])
 def test_rewards_are_scaled_by_the_discounted_return(envs):
     """G <- gamma G + r, no mean taken off, G anew after an end of either kind."""
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from klip.engine.random import episode_seed
+from klip.engine.random import EpisodeSeeds
 
 KINDS = ("none", "nan-reward", "inf-reward", "big-reward", "nan-observation", "inf-observation",
          "big-observation", "step", "reset")  # fmt: skip
@@ -28,7 +28,7 @@ class Walk(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.unlucky = seed == episode_seed(UNLUCKY, 1, EPISODE) and not mended
+        self.unlucky = seed == EpisodeSeeds()(UNLUCKY, 1, EPISODE) and not mended
         self.at, self.steps = self.np_random.normal(), 0
         if self.unlucky and self.trouble == "reset":
             raise OSError("the simulator's licence has expired")

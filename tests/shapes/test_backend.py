@@ -1,5 +1,8 @@
 """One file knows the frameworks apart: ties, saturation, autodiff of NumPy, dtypes."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,6 +83,17 @@ def test_where_of_two_numbers_asks_for_a_dtype():
     with pytest.raises(KlipError, match="like=advantage"):
         where(x > 0, 0.1, 0.2)
     assert where(x > 0, 0.1, 0.2, like=x).dtype == np.float32
+
+
+def test_numpy_needs_no_module_that_takes_long_to_import():
+    """Each process that trains would wait for it."""
+    code = (
+        "import sys, numpy as np, klip\n"
+        "assert klip.Clip().multiplier(np.zeros(2), np.ones(2)).tolist() == [1.0, 1.0]\n"
+        "assert not {'array_api_compat.numpy', 'numpy.f2py'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_plain_numbers_give_plain_numbers():

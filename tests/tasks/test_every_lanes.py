@@ -132,6 +132,18 @@ def test_what_a_step_returned_stays_as_it_was(task):
         step.observation[0] = 0
 
 
+@pytest.mark.parametrize("task", ["CartPole-v1", "Hopper-v4", "Humanoid-v4", *SLOW])
+def test_both_observations_are_one_array_exactly_where_nothing_ended(task):
+    lanes = make_lanes(task, 3, episode_seed)
+    lanes.reset()
+    ends = []
+    for action in random_actions(task, 3, 210):
+        step = lanes.step(action)
+        ends.append(bool((step.terminated | step.truncated).any()))
+        assert (step.final is step.observation) == (not ends[-1])
+    assert set(ends) == {True, False}
+
+
 @pytest.mark.parametrize("task", ["CartPole-v1", "Hopper-v4", "Ant-v5", "Pendulum-v1"])
 def test_wrong_shapes_are_named(task):
     lanes = make_lanes(task, 2, episode_seed)
