@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from klip.errors import KlipError
 from klip.theory import diagnostics
 
@@ -72,7 +70,6 @@ class Completion:
         """One completion from JSON, in which anything may stand."""
         advantage = float(fields["advantage"])
         ratio, pull = (tuple(map(float, fields[name])) for name in ("ratio", "pull"))
-        fate = str(fields["fate"]) if "fate" in fields else _fates(ratio, advantage, pull)
         completion = Completion(
             prompt=str(fields["prompt"]),
             text=str(fields["text"]),
@@ -80,7 +77,7 @@ class Completion:
             advantage=advantage,
             ratio=ratio,
             pull=pull,
-            fate=fate,
+            fate=str(fields["fate"]),
             part=str(fields["part"]) if "part" in fields else None,
             span=str(fields["span"]) if "span" in fields else None,
             entropy=tuple(map(float, fields["entropy"])) if "entropy" in fields else None,
@@ -96,12 +93,3 @@ class Completion:
             if not set(getattr(completion, name) or "") <= known.keys():
                 raise ValueError(f"the {name}s of {text!r} are {getattr(completion, name)!r}")
         return completion
-
-
-def _fates(ratio: Sequence[float], advantage: float, pull: Sequence[float]) -> str:
-    """Fates from numbers that were rounded, for completions of the time before they were kept."""
-    near = 4 * 10.0**-DIGITS
-    plain = [w * advantage for w in ratio]
-    rounded = [x if abs(m - x) <= near * abs(x) else m for m, x in zip(pull, plain, strict=True)]
-    surrogate, m = np.array(plain), np.array(rounded)
-    return "".join(list(FATES)[i] for i in diagnostics.fate(surrogate, m))

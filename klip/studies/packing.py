@@ -48,8 +48,6 @@ from klip.studies.sound import odd_setting, sound_columns
 from klip.studies.study import Column, Run, Study, ordered
 
 FORMAT: Final = "klip study 2"
-UNSEALED: Final = "klip study 1"
-"""The format of studies whose index has no checksum of itself."""
 INDEX: Final = "runs.json"
 SAMPLES: Final = "samples.json"
 SAMPLES_FORMAT: Final = "klip token samples 1"
@@ -118,7 +116,8 @@ def _pack(study: Study, folder: Path) -> list[Path]:
         "runs": [{name: getattr(run, name) for name in _FIELDS} for run in study.runs],
         "trouble": study.trouble,
     }
-    former = sorted(before - {*about, *beside})  # of a study that was there before
+    left = sorted(before - {*about, *beside})  # of a study that was there before
+    former = [n for n in left if (folder / n).exists() or _next(folder, n).exists()]
     if former:
         index["former"] = former  # if we are killed now, the next `pack` removes them
     write_whole(folder / INDEX, as_index(index))
@@ -142,10 +141,9 @@ def as_index(index: Mapping[str, Any]) -> bytes:
 def _read_index(path: Path) -> dict[str, Any]:
     """What an index says; raises unless it is as it was written."""
     index: dict[str, Any] = read_json(path)
-    seal = index.pop("sha256", None)
-    if index["format"] != (UNSEALED if seal is None else FORMAT):
-        raise KlipError(f"{path} is not a study that this version of Klip reads")
-    if seal is not None and seal != hashlib.sha256(_spelled(index).encode()).hexdigest():
+    if index["format"] != FORMAT:
+        raise KlipError(f"{path} is not a study that this version of Klip reads: pack it again")
+    if index.pop("sha256") != hashlib.sha256(_spelled(index).encode()).hexdigest():
         raise ValueError(f"{path.name} is not what its checksum says")
     return index
 
@@ -177,8 +175,7 @@ def _names_in(folder: Path) -> set[str]:
     waiting = {path.name[1 : -len(".next")] for path in folder.glob(".*.next")}
     try:
         index = read_json(folder / INDEX)
-        named = {*index["files"], *index.get("beside", (SAMPLES, SHAPES))}
-        named |= {*index.get("former", ())}
+        named = {*index["files"], *index["beside"], *index.get("former", ())}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         named = set()
     return {name for name in named | waiting if _is_ours(name)}
@@ -215,16 +212,16 @@ def _unpacked(folder: Path) -> Study:
         if len({run.id for run in runs}) < len(runs):
             raise ValueError("a run is there twice")
         study = Study(ordered(runs), tuple(map(str, index["trouble"])))
-        beside = index.get("beside")
+        beside: dict[str, str] = index["beside"]
         if is_tokens(study):
             samples = _read_samples(folder, beside)
             runs = [replace(run, samples=samples.get(run.id, ())) for run in study.runs]
             study = replace(study, runs=tuple(runs))
-        if SHAPES in beside if beside is not None else (folder / SHAPES).exists():
+        if SHAPES in beside:
             shapes = _read_shapes(folder, beside)
             runs = [replace(run, portrait=shapes.get(_look(run))) for run in study.runs]
             study = replace(study, runs=tuple(runs))
-        frozen = {n: sha for n, sha in (beside or {}).items() if CHOICES.fullmatch(n)}
+        frozen = {n: sha for n, sha in beside.items() if CHOICES.fullmatch(n)}
         return replace(study, choices={n: _checked(folder, n, s) for n, s in frozen.items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError,
             pl.exceptions.PolarsError, RecursionError) as error:  # fmt: skip
@@ -241,7 +238,7 @@ def _samples(study: Study) -> bytes:
     return _sealed(SAMPLES_FORMAT, "samples", by_run)
 
 
-def _read_samples(folder: Path, beside: Any) -> dict[str, tuple[Completion, ...]]:
+def _read_samples(folder: Path, beside: Mapping[str, str]) -> dict[str, tuple[Completion, ...]]:
     kept = _unsealed(folder, SAMPLES, beside, SAMPLES_FORMAT, "samples")
     return {str(run): tuple(map(Completion.read, samples)) for run, samples in kept.items()}
 
@@ -258,7 +255,7 @@ def _shapes(study: Study) -> bytes:
     return _sealed(SHAPES_FORMAT, "shapes", kept) if kept else b""
 
 
-def _read_shapes(folder: Path, beside: Any) -> dict[tuple[str, str, int], Portrait]:
+def _read_shapes(folder: Path, beside: Mapping[str, str]) -> dict[tuple[str, str, int], Portrait]:
     kept = _unsealed(folder, SHAPES, beside, SHAPES_FORMAT, "shapes")
     shapes = {(shape, code, steps): of_fields(about) for shape, code, steps, about in kept}
     if any(look[0] != portrait.spelling for look, portrait in shapes.items()):
@@ -273,14 +270,12 @@ def _sealed(format: str, name: str, data: Any) -> bytes:
     return (json.dumps({"format": format, "sha256": sha256, name: text}, indent=1) + "\n").encode()
 
 
-def _unsealed(folder: Path, file: str, beside: Any, format: str, name: str) -> Any:
-    """The plain data in a file; `beside` has the files' checksums, but for studies from before."""
-    path = folder / file
-    data = read_file(path, LARGEST_TEXT) if beside is None else _checked(folder, file, beside[file])
-    about = of_json(data)
+def _unsealed(folder: Path, file: str, beside: Mapping[str, str], format: str, name: str) -> Any:
+    """The plain data in a file; `beside` has the files' checksums."""
+    about = of_json(_checked(folder, file, beside[file]))
     text = about[name].encode()
     if about["format"] != format or hashlib.sha256(text).hexdigest() != about["sha256"]:
-        raise ValueError(f"{path.name} is not what its checksum says")
+        raise ValueError(f"{file} is not what its checksum says")
     return of_json(text)
 
 
@@ -304,12 +299,16 @@ def frame_of(run: Run) -> pl.DataFrame:
 
 
 def _parquet(runs: list[tuple[int, Run]]) -> bytes:
-    """The metrics of runs as a Parquet file; `run` is the run's place in the list."""
+    """The metrics of runs as a Parquet file; `run` is the run's place in the list.
+
+    Columns stand in the order of their names, wherever the runs come from.
+    """
     frames = [
         frame_of(run).insert_column(0, pl.Series("run", np.full(run.rows, i, np.int64)))
         for i, run in runs
     ]
-    whole_task = pl.concat(frames, how="diagonal_relaxed")
+    together = pl.concat(frames, how="diagonal_relaxed")
+    whole_task = together.select("run", *sorted(set(together.columns) - {"run"}))
     file = io.BytesIO()
     whole_task.write_parquet(file, compression="zstd", compression_level=9, statistics=False)
     return file.getvalue()

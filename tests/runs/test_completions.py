@@ -87,13 +87,3 @@ def test_what_is_damaged_is_refused(data, message):
     with pytest.raises(KlipError, match=message) as raised:
         Completion.from_json(raw)
     assert str(raised.value).startswith("its samples cannot be read (")
-
-
-def test_fates_of_older_completions_follow_from_their_numbers():
-    """They were kept with the letters of a band, and numbers of four digits."""
-    older = {k: v for k, v in GOOD.items() if k != "fate"} | {
-        "text": "12345", "part": "iikip", "advantage": 1.131,
-        "ratio": [1.234] * 5, "pull": [1.396, 0.7, 0.0, -0.1, 2.0],
-    }  # fmt: skip
-    (completion,) = Completion.from_json(json.dumps([older]).encode())
-    assert completion.fate == "kwzrs"

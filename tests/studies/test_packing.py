@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from klip.errors import KlipError
-from klip.studies.packing import FORMAT, UNSEALED, as_index, pack, unpack
+from klip.studies.packing import as_index, pack, unpack
 from klip.studies.reading import read_study
 from klip.studies.study import Study
 from klip.theory.portrait import to_json
@@ -86,18 +86,16 @@ def test_no_field_of_the_index_can_be_another(tmp_path):
                 unpack(tmp_path / "packed")
 
 
-def test_a_study_from_before_its_index_was_sealed_is_read(tmp_path):
-    study = read_study(make_study(tmp_path / "runs", seeds=1, **small()))
-    pack(study, tmp_path / "packed")
-    file = tmp_path / "packed" / "runs.json"
-    index = json.loads(file.read_text())
-    del index["sha256"]
-    file.write_text(json.dumps(index))
-    with pytest.raises(KlipError, match="not a study that this version of Klip reads"):
-        unpack(tmp_path / "packed")
-    file.write_text(json.dumps({**index, "format": UNSEALED}))
-    assert index["format"] == FORMAT
-    assert len(unpack(tmp_path / "packed").runs) == len(study.runs)
+def test_packed_again_a_study_keeps_its_bytes_and_names_nothing_that_is_gone(tmp_path):
+    """Also from a pack, where metrics stand in another order than in the folders of runs."""
+    pack(read_study(make_study(tmp_path / "runs", seeds=1, **small())), tmp_path / "packed")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "packed").iterdir()}
+    pack(unpack(tmp_path / "packed"), tmp_path / "again")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == before
+    (tmp_path / "again" / "samples.json").write_text("of a study that was there before")
+    pack(unpack(tmp_path / "again"), tmp_path / "again")
+    pack(unpack(tmp_path / "again"), tmp_path / "again")
+    assert "former" not in json.loads((tmp_path / "again" / "runs.json").read_text())
 
 
 def test_pictures_of_shapes_are_packed_once_each(tmp_path):
