@@ -127,7 +127,8 @@ def main() -> int:
     for task in given.task:
         results["time"][task] = times(task, given)
         for name, row in results["time"][task].items():
-            print(f"{task}, {name}: {row['ratio']:.3f} of fresh runs, at most {row['limit']}")
+            told = f"{row['ratio']:.3f} of fresh runs, at most {row['limit']}"
+            print(f"{task}, {name}: {told}", flush=True)
     results["memory"] = memory(given)
     print(
         "Humanoid-v4: " + ", ".join(f"{k} {v / 1e6:,.0f} MB" for k, v in results["memory"].items())

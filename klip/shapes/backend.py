@@ -94,9 +94,15 @@ def value_of(x: Array) -> Array:
 def namespace(*xs: Array) -> Any:
     """The array-API namespace that the arrays among `xs` share; NumPy for plain numbers."""
     arrays = [x for x in map(value_of, xs) if not isinstance(x, (int, float))]
-    if all(map(array_api_compat.is_numpy_array, arrays)):
+    if all(map(_is_numpy, arrays)):
         return np  # which is one by itself; `array_api_compat.numpy` takes long to import
     return array_api_compat.array_namespace(*arrays)
+
+
+def _is_numpy(x: Array) -> bool:
+    """As the library says, which takes longer to say so of the usual ones."""
+    usual = type(x) is np.ndarray and x.dtype.kind in "fbiu"
+    return usual or array_api_compat.is_numpy_array(x)
 
 
 def _is_torch(x: Array) -> bool:
@@ -108,6 +114,8 @@ def _like(x: Array, *others: Array) -> Array:
     if not isinstance(x, (int, float)):
         return x
     for other in map(value_of, others):
+        if type(other) is np.ndarray and other.dtype.kind == "f":
+            return np.asarray(x, dtype=other.dtype)
         if not isinstance(other, (int, float)):
             xp = namespace(other)
             dtype = other.dtype if xp.isdtype(other.dtype, "real floating") else None
