@@ -67,6 +67,8 @@ def test_old_samples_have_a_section_that_says_how_they_were_learned_from(tmp_pat
     assert "clip, lag 1 : the policy of 1 iteration ago acts" in said
     for name in ("staleness-0", "staleness-1", "ages-0"):
         assert f'"{name}"' in page
+    first = page[page.index('<section id="answer">') : page.index('<section id="curves">')]
+    assert first.index('"staleness-0"') < first.index('"intervals-0"')
     assert 'id="ages"' not in html
 
 
