@@ -86,7 +86,11 @@ def league(root: Path) -> dict[str, tuple[Path, Reader]]:
 def others(root: Path) -> dict[str, tuple[Path, Reader]]:
     """Kept tokens, the picture of a run's shape, the trials of a search."""
     columns: dict[str, Any] = {name: [None] * 40 for name in SCHEMA}
-    write_kept(root, 1, columns | {"step": [1] * 40, "text": ["a", "bc"] * 20})
+    columns |= {"step": [1] * 40, "sequence": [0] * 40, "place": list(range(40)),
+                "text": ["a", "bc"] * 20, "shape": ["clip"] * 40, "trained": [True] * 40,
+                "ratio": [1.5, 0.5] * 20, "advantage": [1.0] * 40, "multiplier": [0.0, 0.5] * 20,
+                "fate": ["zeroed", "kept"] * 20}  # fmt: skip
+    write_kept(root, 1, columns)
     lives.advanced(lives.job_of("ppo"), root / "runs", lambda news: None)
     path = Keeping(root / "runs").path(lives.job_of("ppo"))
     picture = root / "picture"

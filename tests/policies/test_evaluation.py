@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import tests.tasks.own  # noqa: F401  registers Corridor and others
-from klip.engine import random
+from klip.engine.random import EpisodeSeeds
 from klip.errors import KlipError
 from klip.policies import evaluate, load
 from klip.policies.evaluation import action_stream, episode_seed
@@ -116,7 +116,8 @@ def test_seeds_are_never_those_of_training():
     assert len(seen) == 1000
     assert min(seen) >= 2**31
     assert max(seen) < 2**32
-    assert max(random.episode_seed(0, env, k) for env in range(20) for k in range(20)) < 2**31
+    training = EpisodeSeeds()
+    assert max(training(0, env, k) for env in range(20) for k in range(20)) < 2**31
 
 
 def test_the_summary_is_of_the_episodes():
