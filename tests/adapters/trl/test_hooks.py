@@ -109,7 +109,7 @@ def test_every_ratio_is_one_is_said_at_once(tmp_path):
     with pytest.warns(UserWarning, match=r"every ratio will be exactly 1.*say by num_iterations=2"):
         made = trainer(tmp_path, KlipGRPOTrainer, ours={"shape": "clip"}, num_iterations=1)
     with warnings.catch_warnings():  # and only once
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         made.args.max_steps = 2
         made.train()
 
