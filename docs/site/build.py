@@ -107,7 +107,8 @@ GROUPS = {
     ],
     "Look up": ["gallery", "explorer", "reference/index"],
     "Evidence": [
-        *("results/README", "results/paper/README", "results/tokens/README", "benchmarks/README"),
+        *("results/README", "results/paper/README", "results/tokens/README", "results/stale/README"),
+        "benchmarks/README",
     ],
     "Project": ["CONTRIBUTING", "CHANGELOG"],
 }
