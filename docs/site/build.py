@@ -107,7 +107,12 @@ GROUPS = {
     ],
     "Look up": ["gallery", "explorer", "reference/index"],
     "Evidence": [
-        *("results/README", "results/paper/README", "results/tokens/README", "results/stale/README"),
+        *(
+            "results/README",
+            "results/paper/README",
+            "results/tokens/README",
+            "results/stale/README",
+        ),
         "benchmarks/README",
     ],
     "Project": ["CONTRIBUTING", "CHANGELOG"],
