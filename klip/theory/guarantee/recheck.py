@@ -2,7 +2,8 @@
 
 A bandit's objective is the integral of m along the straight way from the old policy to the new, by
 plain NumPy on the shape itself; where `exact` knows the shape, it is enclosed in fractions too. So
-are the steps of an inner loop, and the way to its end, where `slopes` knows the shape.
+are the steps of an inner loop, and the way to its end, where `slopes` knows the shape. Where there
+are no fractions, `second` computes it in another way.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from klip.shapes import Context, Shape
+from klip.shapes import Shape
+from klip.theory.guarantee import second
 from klip.theory.guarantee.enclosure import Bounds, exp_of, log_of, outwards, plus, scaled
 from klip.theory.guarantee.exact import gain as exact_gain
+from klip.theory.guarantee.reader import multiplier
 from klip.theory.guarantee.slopes import slope
 from klip.theory.guarantee.verdict import Bandit
 
@@ -27,6 +30,8 @@ SLACK: Final = 1e-9
 """By how much a bandit's sums may miss 1 and 0."""
 FALLEN: Final = 1e-6
 """A return that fell by less may be rounding."""
+AGREE: Final = 1e-3
+"""Within which share two recomputations are the same."""
 NEAR: Final = 0.05
 """How far off a simulation may end, as a share: its last step leaps over the edge."""
 CLOSE: Final = Fraction(1, 10**6)
@@ -49,7 +54,9 @@ def improvement(
         return None
     enclosed = fractions_gain(shape, bandit)
     if enclosed is None:
-        return fine, (SIMULATION,)
+        other = second.gain(shape, context, bandit)
+        same = math.isclose(other, fine, rel_tol=AGREE, abs_tol=1e-9) and other > 0
+        return (fine, (SIMULATION, second.QUADRATURE)) if same else None
     low, high = enclosed
     if low <= 0 or not float(low) - 1e-6 <= fine <= float(high) + 1e-6:
         return None
@@ -71,30 +78,6 @@ def simulated_gain(shape: Shape, context: Mapping[str, float], bandit: Bandit, s
     w = 1 + way[:, None] * (q / p - 1)
     effective = multiplier(shape, context, np.log(w), a, p) / w
     return float((effective.mean(axis=0) * (q - p)).sum())
-
-
-def multiplier(
-    shape: Shape, context: Mapping[str, float], log_w: Any, advantage: Any, old: Any
-) -> Any:
-    """M of a state's actions, `[steps, actions]`, with the context that a reader would give."""
-    full = np.broadcast_to(advantage, log_w.shape)
-    kl = np.maximum(-(old * log_w).sum(axis=1, keepdims=True), 0) + 0 * log_w
-    typical = {
-        "old_log_prob": np.broadcast_to(np.log(old), log_w.shape), "kl": kl, "entropy": 1.0,
-        "position": 50.0, "length": 101.0, "age": 0.0, "mask": 1.0, "sequence": 0, "group": 0,
-        "behaviour_log_ratio": 0.0, "proximal_log_ratio": 0.0, "reference_log_ratio": log_w,
-        "reward": full, "step": 0.0, "progress": 0.0, "effective_size": 1.0, "deviation": 0.0,
-        "second_moment": 0.0,
-    }  # fmt: skip
-    given = {k: v for k, v in context.items() if k not in ("old_log_prob", "kl")}
-    known = {name: (typical | given)[name] for name in shape.needs}
-    facts = Context(**known)
-    m = np.asarray(shape.multiplier(log_w, full, facts), dtype=float)
-    weight = shape.kl_weight(log_w, full, facts)
-    if weight is None:
-        return m
-    mean = (old * weight).sum(axis=1, keepdims=True)
-    return m + mean * (1 - np.exp(log_w))
 
 
 def fractions_gain(shape: Shape, bandit: Bandit) -> tuple[Fraction, Fraction] | None:
@@ -125,7 +108,9 @@ def any_step(
         return ()
     enclosed = enclosed_change(shape, bandit, rate, steps)
     if enclosed is None or enclosed[0] < 0 <= enclosed[1]:
-        return (SIMULATION,)
+        first = second.by_odds(shape, context, bandit, rate, steps)
+        same = math.isclose(first, bandit.new[0], rel_tol=AGREE, abs_tol=1e-6)
+        return (SIMULATION, second.ODDS) if same else ()
     return (FRACTIONS, SIMULATION) if enclosed[1] < 0 else ()
 
 
@@ -141,7 +126,9 @@ def runs_away(
     led = is_led_to(shape, bandit)
     if abs(again[0] / bandit.new[0] - 1) >= NEAR or led is False:
         return ratio, ()
-    return ratio, (SIMULATION,) if led is None else (FRACTIONS, SIMULATION)
+    if led is not None:
+        return ratio, (FRACTIONS, SIMULATION)
+    return ratio, (SIMULATION, second.WAY) if second.leads(shape, context, bandit) else ()
 
 
 def enclosed_change(
@@ -224,6 +211,15 @@ def two_arms(
             peak = log_w.max()
             log_w = log_w - peak - np.log((p * np.exp(log_w - peak)).sum())
     return [float(x) for x in p * np.exp(log_w)]
+
+
+def fallen(
+    shape: Shape, about: Mapping[str, Any], change: float, rate: float, steps: int
+) -> tuple[str, ...]:
+    """What confirmed that the return of an MDP moves by `change`, which is a fall; empty if not."""
+    both = (mdp(shape, about, rate, steps), second.mdp(shape, about, rate, steps))
+    same = all(math.isclose(x, change, rel_tol=AGREE, abs_tol=1e-7) for x in both)
+    return (SIMULATION, second.AUTODIFF) if same and max(both) < -FALLEN else ()
 
 
 def mdp(shape: Shape, about: Mapping[str, Any], rate: float, steps: int) -> float:

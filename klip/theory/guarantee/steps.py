@@ -64,7 +64,7 @@ def _fallen(law: Law, why: str, place: tuple[float, float]) -> Verdict:
     best: tuple[tuple[str, ...], Bandit, float, int] | None = None
     for found in _hunt(law):
         checked = recheck.any_step(law.shape, law.context, *found)
-        if checked and (best is None or len(checked) > len(best[0])):
+        if checked and (best is None or recheck.FRACTIONS in checked):
             best = (checked, *found)
         if recheck.FRACTIONS in checked:
             break

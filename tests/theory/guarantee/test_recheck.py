@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from klip.shapes import SPO, Clip, DualClip, ImportanceSampling, parse
-from klip.theory.guarantee import recheck
+from klip.theory.guarantee import recheck, second
 from klip.theory.guarantee.mdps import random_mdps, to_fields
 from klip.theory.guarantee.verdict import Bandit
 
@@ -66,11 +66,14 @@ def test_two_steps_of_spo_by_hand():
     assert recheck.any_step(Clip(), {}, fallen, 1.0, 2) == ()
 
 
-def test_a_shape_whose_formula_is_not_known_has_the_simulation_alone():
+def test_a_shape_whose_formula_is_not_known_is_computed_in_a_second_way():
     new = recheck.two_arms(parse("ano").initial, {}, FELL, 1.0, 2)
     fallen = Bandit.made(FELL.old, FELL.advantages, new)
     assert recheck.enclosed_change(parse("ano").initial, fallen, 1.0, 2) is None
-    assert recheck.any_step(parse("ano").initial, {}, fallen, 1.0, 2) == (recheck.SIMULATION,)
+    assert recheck.any_step(parse("ano").initial, {}, fallen, 1.0, 2) == (
+        recheck.SIMULATION,
+        second.ODDS,
+    )
 
 
 def test_bounds_that_grow_too_wide_say_nothing():
