@@ -15,7 +15,8 @@
 Every shape meets every task with every seed. A run that is named twice is one run. Other kinds have
 other keys in [[runs]]; plans of `tokens` have a `group` and its `arms` (`klip.lab.job`).
 
-A plan may go in stages, of which one depends on what the one before has found: a `league` does.
+A plan may go in stages, of which one depends on what the one before has found: a `league` does, and
+one that is `tuned` (`klip.studies.tuned`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from klip.shapes import parse
 
 LARGEST_PLAN = 1_000_000
 """Bytes of a plan; the largest shipped one has 2,000."""
-STAGED = {"league": "klip.studies.league:read"}
+STAGED = {"league": "klip.studies.league:read", "tuned": "klip.studies.tuned:read"}
 """Kinds of plan that go in stages; the function is imported when one is met."""
 
 

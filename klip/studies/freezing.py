@@ -3,9 +3,8 @@
     score of a setting = mean over cells, mean over seeds, of (x - zero) / (one - zero)
     zero: the mean return with which runs begin in the cell; one: PPO-Clip's mean final return there
 
-`frozen.json` holds the choices with all scores that they rest on, and a checksum. Once it is there
-the testing stage reads it, and nothing writes it again: who has seen a test may not tune. A pack of
-a league's runs has the file, too, and a league that goes on from the pack keeps to its choices.
+`frozen.json` holds the choices with all scores that they rest on (`klip.studies.sealed`). Once it
+is there the testing stage reads it, and nothing writes it again: who has seen a test may not tune.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from klip.engine.advance import Keeping
 from klip.errors import KlipError
-from klip.runs.files import LARGEST_TEXT, of_json, own_folder, read_file, write_whole
 from klip.studies.answering import Ending, outcome
 from klip.studies.gathering import run_of
 from klip.studies.league import Rules, Trial
+from klip.studies.sealed import Sealed
 
 FILE: Final = "frozen.json"
 FORMAT: Final = "klip league frozen 1"
@@ -58,35 +56,24 @@ def freeze(rules: Rules, keeping: Keeping, scales: Scales | None = None) -> Froz
         scales: zero and one of each cell, if others have set them; else those of these runs
 
     """
-    out = keeping.out
-    found = _found(rules, keeping)
+    file = _file(rules)
+    found = file.adopt(keeping)
     if found is not None:
-        path, data = found
-        if path.parent != out:  # from a pack: tests in this folder will rest on it
-            own_folder(out)
-            write_whole(out / _name(rules), data)
-        return _read(path, data, rules)
-    _refuse_after_a_test(rules, keeping)
+        return _frozen(file, keeping, found)
+    file.refuse_after([t.job for t in rules.trials("testing") if t.factor != 1], keeping)
     trials = rules.trials("tuning")
     outcomes = {t.job.id: outcome(run_of(t.job, keeping)) for t in trials}
     scales = scales or scales_of(trials, outcomes, rules.shapes[0])
     chosen = {shape: _choice(rules, shape, trials, outcomes, scales) for shape in rules.shapes}
-    text = json.dumps(
+    made = file.write(
+        keeping,
         {
-            "rules": rules.fields,
             "scales": {cell: list(pair) for cell, pair in scales.items()},
             "runs": {t.job.id: outcomes[t.job.id].final for t in trials},
             "chosen": {shape: asdict(choice) for shape, choice in chosen.items()},
         },
-        sort_keys=True,
-        indent=1,
     )
-    seal = hashlib.sha256(text.encode()).hexdigest()
-    whole = {"format": FORMAT, "sha256": seal, "frozen": json.loads(text)}
-    data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode()
-    own_folder(out)
-    write_whole(out / _name(rules), data)
-    return _read(out / _name(rules), data, rules)
+    return _frozen(file, keeping, made)
 
 
 def read_frozen(rules: Rules, keeping: Keeping) -> Frozen | None:
@@ -94,69 +81,16 @@ def read_frozen(rules: Rules, keeping: Keeping) -> Frozen | None:
 
     What was frozen in its folder for other rules, or edited since, is an error.
     """
-    found = _found(rules, keeping)
-    return None if found is None else _read(*found, rules)
+    file = _file(rules)
+    found = file.read(keeping)
+    return None if found is None else _frozen(file, keeping, found)
 
 
-def _found(rules: Rules, keeping: Keeping) -> tuple[Path, bytes] | None:
-    """The file of the choices, and its content: the folder's, or of a pack, and all agree."""
-    files: dict[Path, bytes] = {}
-    own = keeping.out / _name(rules)
-    if own.is_file():
-        files[own] = _bytes(own)
-    for pack, choices in keeping.have.choices.items():
-        data = choices.get(_name(rules))
-        if data is not None and _is_for(rules, data):  # others are of another league
-            files[pack / _name(rules)] = data
-    if not files:
-        return None
-    first, *others = files.items()
-    for path, data in others:
-        if data != first[1]:
-            raise KlipError(
-                f"{first[0]} and {path} have frozen other choices for one league: its tests rest "
-                "on one of them, so leave the other out"
-            )
-    return first
-
-
-def _bytes(path: Path) -> bytes:
+def _frozen(file: Sealed, keeping: Keeping, data: Mapping[str, Any]) -> Frozen:
     try:
-        return read_file(path, LARGEST_TEXT)
-    except OSError as error:
-        raise KlipError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _is_for(rules: Rules, data: bytes) -> bool:
-    """Whether choices are for these rules; what cannot be read is, and is an error where it is."""
-    try:
-        return bool(of_json(data)["frozen"]["rules"] == json.loads(json.dumps(rules.fields)))
-    except (ValueError, KeyError, TypeError):
-        return True
-
-
-def _read(path: Path, content: bytes, rules: Rules) -> Frozen:
-    """The choices in a file."""
-    try:
-        whole = of_json(content)
-        data = whole["frozen"]
-        text = json.dumps(data, sort_keys=True, indent=1)
-        if (
-            whole["format"] != FORMAT
-            or hashlib.sha256(text.encode()).hexdigest() != whole["sha256"]
-        ):
-            raise ValueError("it is not what its checksum says")
-        if data["rules"] != json.loads(json.dumps(rules.fields)):
-            raise KlipError(
-                f"{path} is frozen for other rules (tasks, shapes, seeds or steps): "
-                "choose another folder with --out"
-            )
         return {shape: choice_of(choice) for shape, choice in data["chosen"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise KlipError(
-            f"{path} is damaged or was edited ({error}): bring it back as it was frozen, or "
-            "begin a league in another folder"
-        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise file.damaged(keeping, error) from None
 
 
 def choice_of(fields: Mapping[str, Any]) -> Choice:
@@ -242,22 +176,9 @@ def _choice(
     return Choice(float(best), rules.scaled(entrant, float(best)), scores, cells)
 
 
-def _refuse_after_a_test(rules: Rules, keeping: Keeping) -> None:
-    """Raise where tests have been run and the choices that they rest on are gone."""
-    for trial in rules.trials("testing"):
-        path, pack = keeping.path(trial.job), keeping.have.places.get(trial.job.id)
-        if trial.factor != 1 and (path.is_dir() or pack is not None):
-            place = keeping.out if path.is_dir() else pack
-            raise KlipError(
-                f"{place} has tests of tuned shapes, such as {trial.job.shape} on {trial.job.task} "
-                f"seed {trial.job.seed}, and no {_name(rules)} for these rules: bring that back; "
-                "nothing is tuned again after a look at tests"
-            )
-
-
-def _name(rules: Rules) -> str:
-    """A newcomer's choice has a file of its own."""
+def _file(rules: Rules) -> Sealed:
+    """Where the choices are; a newcomer's have a file of their own."""
     if len(rules.shapes) > 1:
-        return FILE
+        return Sealed("league", FILE, FORMAT, rules.fields)
     digest = hashlib.sha256(json.dumps(rules.fields, sort_keys=True).encode()).hexdigest()
-    return f"frozen-{digest[:8]}.json"
+    return Sealed("league", f"frozen-{digest[:8]}.json", FORMAT, rules.fields)
