@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 
+from klip.ppo.config import Config
 from klip.shapes import Context, Region, Shape, numbers, structure, with_numbers
 from klip.shapes.names import brief, shape_of
 from klip.studies.study import CODE, Variant, plain
@@ -26,6 +27,8 @@ IDLE: Final = frozenset(
     {*FRESH, "gradient_steps", "ratio", "correction_cap", "trace", "age_weights"}
 )
 """Settings that change nothing where no sample is old."""
+HOLDING: Final = ("ratio", "correction_cap", "trace", "age_weights", "normalise_advantages")
+"""Settings that are parts of a method, how it holds old samples, as its shape is."""
 NOT_OLD: Final = {"age": 0.0, "behaviour_log_ratio": 0.0, "proximal_log_ratio": 0.0,
                   "deviation": 0.0, "second_moment": 0.0}  # fmt: skip
 """What a shape is told of a sample that is not old."""
@@ -63,6 +66,20 @@ class Method:
         if self.settings not in self.name:
             told.insert(0, self.settings.removeprefix(", "))
         return f"{self.name}: {', '.join(told)}." if told else ""
+
+
+def held_as_usual(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same settings with old samples, where there are some, held as `Config` has it.
+
+    >>> held_as_usual({"lag": 2, "replay": 1, "ratio": "decoupled"})
+    {'lag': 2, 'replay': 1, 'ratio': 'behaviour'}
+    >>> held_as_usual({"lag": 0, "normalise_advantages": "none"})
+    {'lag': 0, 'normalise_advantages': 'none'}
+    """
+    if all(settings.get(name, value) == value for name, value in FRESH.items()):
+        return settings
+    usual = {f.name: f.default for f in fields(Config) if f.name in HOLDING}
+    return {name: usual.get(name, value) for name, value in settings.items()}
 
 
 def methods(variants: Iterable[Variant], knob: str) -> list[Method]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from klip.shapes.names import shape_of
 from klip.studies.comparing import corrected
+from klip.studies.methods import held_as_usual
 from klip.studies.published import (
     PAPER,
     TASKS,
@@ -121,18 +122,25 @@ def table_1(rows: Sequence[FinalReturns]) -> dict[str, dict[str, FinalReturns]]:
 def differences(study: Study) -> list[Difference]:
     """Each variant against the reference of the same task and settings.
 
+    How old samples are held is part of a method: where PPO-Clip was trained with samples as old and
+    held as usual, it is also the reference of a PPO-Clip that holds them otherwise, and of shapes
+    that have none of their own.
+
     The final returns of all comparisons in the study are one family of hypotheses, their means
     over training another. A shape whose runs are the reference's makes no claim, and none counts.
     """
     groups: dict[tuple[str, str], list[Variant]] = defaultdict(list)
     for variant in study.variants:
-        groups[variant.task, repr(sorted(variant.settings.items()))].append(variant)
+        groups[_alike(variant.task, variant.settings)].append(variant)
+    best = {key: min(members, key=_fitness) for key, members in groups.items()}
     compared = []
-    for members in groups.values():
-        reference = min(members, key=_fitness)
-        others = [v for v in members if v is not reference and v.scored]
-        if reference.scored:
-            compared += [_difference(v, reference) for v in others]
+    for key, members in groups.items():
+        plain = best.get(_alike(key[0], held_as_usual(members[0].settings)))
+        plain = plain if plain is not None and _is_clip(plain) and plain.scored else best[key]
+        for v in members:
+            reference = plain if v is best[key] or not _is_clip(best[key]) else best[key]
+            if v is not reference and v.scored and reference.scored:
+                compared.append(_difference(v, reference))
     finals = corrected([d.final for d in compared])
     over = corrected([d.over_training for d in compared])
     return [
@@ -141,9 +149,17 @@ def differences(study: Study) -> list[Difference]:
     ]
 
 
+def _alike(task: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    return task, repr(sorted(settings.items()))
+
+
 def _fitness(variant: Variant) -> tuple[bool, bool]:
     """What a reference should be: PPO-Clip, else a shape that everybody knows; lowest is best."""
-    return variant.shape != PAPER["ppo_clip"], ":" in variant.shape
+    return not _is_clip(variant), ":" in variant.shape
+
+
+def _is_clip(variant: Variant) -> bool:
+    return variant.shape == PAPER["ppo_clip"]
 
 
 def _difference(variant: Variant, reference: Variant) -> Difference:

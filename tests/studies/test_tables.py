@@ -86,6 +86,27 @@ def test_claims_are_corrected_for_all_comparisons_of_the_study(tmp_path):
         assert {e.family for e in estimates} == {4}
 
 
+def test_how_old_samples_are_held_is_part_of_a_method(tmp_path):
+    """Each is held to PPO-Clip with samples as old, held in the same way, else as usual."""
+    settings = [
+        ("clip(eps=0.2)", {"lag": 2}), ("spo(eps=0.2)", {"lag": 2}),
+        ("clip(eps=0.2)", {"lag": 2, "ratio": "decoupled"}),
+        ("spo(eps=0.2)", {"lag": 2, "ratio": "decoupled"}),
+        ("spo(eps=0.2)", {"lag": 2, "trace": "recorded"}),
+        ("spo(eps=0.2)", {"lag": 4, "ratio": "decoupled"}),
+        ("clip(eps=0.2)", {}), ("clip(eps=0.2)", {"normalise_advantages": "none"}),
+    ]  # fmt: skip
+    for shape, more in settings:
+        make_run(tmp_path, config(shape=shape, **small(**more)))
+    found = differences(read_study(tmp_path))
+    assert {d.first.label: d.second.label for d in found} == {
+        "spo, lag 2": "clip, lag 2",
+        "clip, lag 2, ratio decoupled": "clip, lag 2",
+        "spo, lag 2, ratio decoupled": "clip, lag 2, ratio decoupled",
+        "spo, lag 2, trace recorded": "clip, lag 2",
+    }
+
+
 def test_somebodys_own_shape_is_never_the_reference_beside_a_known_one(tmp_path):
     make_study(tmp_path, shapes=("a.py:Mine()", "spo(eps=0.2)"), seeds=2, **small())
     (found,) = differences(read_study(tmp_path))
