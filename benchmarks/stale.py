@@ -2,8 +2,9 @@
 
     python benchmarks/stale.py [--turns 15]
 
-Time: cohorts take turns on one core, an iteration each, and the processor's time counts, of each
-cohort the median. A lag is held to the same runs without one. A replay is
+Time: cohorts take turns on one core, an iteration each, and the processor's time counts. A ratio
+is the median over turns of the ratio within a turn, so that a machine that is slow for a while is
+slow for both sides. A lag is held to the same runs without one. A replay is
 held to fresh runs with as many gradient steps: with equal ones to the same runs, with growing ones
 to runs with as many times more epochs. Memory: a process of its own trains 20 Humanoid runs with a
 replay of 4 until the replay is full, checkpoints included, and says the most that it held. Writes
@@ -62,11 +63,14 @@ def times(task: str, given: argparse.Namespace) -> dict[str, dict[str, float]]:
                 raise RuntimeError(f"a run of {task} {key} ended")
             if turn >= warm:
                 seconds[key].append(time.process_time() - began)
-    middle = {key: statistics.median(values) for key, values in seconds.items()}
     rows = {}
     for name, (old, fresh, limit) in found.items():
-        mine, other = middle[json.dumps(old)], middle[json.dumps(fresh)]
-        rows[name] = {"seconds": mine, "fresh": other, "ratio": mine / other, "limit": limit}
+        mine, other = seconds[json.dumps(old)], seconds[json.dumps(fresh)]
+        ratios = [a / b for a, b in zip(mine, other, strict=True)]
+        rows[name] = {
+            "seconds": statistics.median(mine), "fresh": statistics.median(other),
+            "ratio": statistics.median(ratios), "limit": limit,
+        }  # fmt: skip
     return rows
 
 

@@ -31,6 +31,7 @@ from klip.studies.published import PAPER, TITLES, published_return, settings_dif
 from klip.studies.scores import Estimate
 from klip.studies.study import Study
 from klip.studies.tables import Difference
+from klip.studies.tested import Tested
 
 
 def render(
@@ -52,6 +53,7 @@ def render(
         "finals": findings.finals,
         "differences": _differences(findings.differences),
         "family": max((d.final.family for d in findings.differences), default=0),
+        "tested": _tested(findings.tested),
         "across": None if findings.across is None else _across(findings.across),
         "ladders": step_sizes.context(findings),
         "seeds": sorted({row.summary.n for row in findings.finals if row.summary}),
@@ -193,6 +195,23 @@ def _differences(differences: Sequence[Difference]) -> list[dict[str, Any]]:
         ]
         tables.append({"task": task, "reference": reference, "lines": lines})
     return tables
+
+
+def _tested(rows: Sequence[Tested]) -> list[dict[str, Any]]:
+    """Settings that were tuned and tested, each difference on a scale around zero."""
+    told = []
+    for row in rows:
+        marks = words.around_zero(list(row.against.values()))
+        lines = [
+            {"name": name, "e": e, "mean": row.beside[name], "mark": mark, "says": words.verdict(e)}
+            for (name, e), mark in zip(row.against.items(), marks, strict=True)
+        ]
+        told.append({"row": row, "lines": lines, "tried": sorted(row.scores.items(), key=_last)})
+    return told
+
+
+def _last(pair: tuple[str, float]) -> float:
+    return -pair[1]
 
 
 def _across(pool: Across) -> dict[str, Any]:

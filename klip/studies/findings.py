@@ -21,6 +21,7 @@ from klip.studies.tables import (
     sweeps,
     table_1,
 )
+from klip.studies.tested import Tested, fresh_answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class Findings:
     """The forms of PPO-Clip, seed by seed."""
     also_identical: tuple[tuple[str, str, int], ...]
     """Other shapes that trained to the same bytes: task, labels, and at how many seeds."""
+    tested: tuple[Tested, ...]
+    """Settings that were chosen on some seeds and tested on others."""
 
     def of(self, task: str) -> list[FinalReturns]:
         """The final returns of one task's variants."""
@@ -62,4 +65,5 @@ def find(study: Study) -> Findings:
         across(study),
         tuple(comparisons(study)),
         tuple(also_identical(study)),
+        tuple(fresh_answers(study)),
     )

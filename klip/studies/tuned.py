@@ -100,16 +100,24 @@ def choose(rules: Selection, keeping: Keeping) -> Scores:
 
 
 def _read(rules: Selection, keeping: Keeping, found: Mapping[str, Any]) -> Scores:
-    """The scores in a file, which are of all tasks, families and settings, or it is damaged."""
+    """The scores in the plan's file; what is none of its own is an error."""
+    try:
+        return read_scores(rules, found)
+    except ValueError as error:
+        raise rules.file.damaged(keeping, error) from None
+
+
+def read_scores(rules: Selection, found: Mapping[str, Any]) -> Scores:
+    """The scores in a file; a ValueError unless they are of all tasks, families and settings."""
     scores: Scores = found.get("scores", {})
     try:
         there = {t: {n: set(of) for n, of in rows.items()} for t, rows in scores.items()}
         wanted = {name: set(family) for name, family in rules.families.items()}
         numbers = [x for rows in scores.values() for of in rows.values() for x in of.values()]
-        if there != dict.fromkeys(rules.tasks, wanted) or not all(map(is_number, numbers)):
-            raise ValueError("its scores are not those of the plan's settings")
-    except (ValueError, TypeError, AttributeError) as error:
-        raise rules.file.damaged(keeping, error) from None
+    except (TypeError, AttributeError):
+        raise ValueError("its scores are no tables of numbers") from None
+    if there != dict.fromkeys(rules.tasks, wanted) or not all(map(is_number, numbers)):
+        raise ValueError("its scores are not those of the plan's settings")
     return scores
 
 
@@ -209,6 +217,16 @@ def read_rules(data: Mapping[str, Any]) -> Selection:
     beside = _shapes("in [testing]", testing) if testing.get("shapes") else ()
     fields = typed(Config, data.get("config", {}), OWN)
     return Selection(tuple(tasks), families, tuple(seeds), tuple(fresh), beside, fields)
+
+
+def selection_of(fields: Mapping[str, Any]) -> Selection:
+    """The rules in a file of choices; they are checked as those of a plan."""
+    tuning = [{"name": name, "shapes": shapes} for name, shapes in fields["families"].items()]
+    return read_rules({
+        "tasks": fields["tasks"], "config": fields["config"],
+        "tuning": {"seeds": fields["tuning"], "families": tuning},
+        "testing": {"seeds": fields["testing"], "shapes": fields["beside"]},
+    })  # fmt: skip
 
 
 def _tables(value: Any) -> list[Any]:
