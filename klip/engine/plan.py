@@ -209,11 +209,11 @@ def check_keys(where: str, table: Any, known: set[str]) -> None:
             raise KlipError(f"{where}: {key!r} is not known; keys: {', '.join(sorted(known))}")
 
 
-def names_in(entry: Entry, key: str) -> list[str]:
-    """The list of names that an entry of a plan has under a key."""
-    value = entry.table.get(key)
+def names_in(where: str, table: Mapping[str, Any], key: str) -> list[str]:
+    """The list of names that a table of a plan has under a key."""
+    value = table.get(key)
     if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise KlipError(f"{entry.where}: {key} must be a list of names, not {value!r}")
+        raise KlipError(f"{where}: {key} must be a list of names, not {value!r}")
     return value
 
 

@@ -206,12 +206,9 @@ def _tested(rows: Sequence[Tested]) -> list[dict[str, Any]]:
             {"name": name, "e": e, "mean": row.beside[name], "mark": mark, "says": words.verdict(e)}
             for (name, e), mark in zip(row.against.items(), marks, strict=True)
         ]
-        told.append({"row": row, "lines": lines, "tried": sorted(row.scores.items(), key=_last)})
+        tried = sorted(row.scores.items(), key=lambda pair: -pair[1])
+        told.append({"row": row, "lines": lines, "tried": tried})
     return told
-
-
-def _last(pair: tuple[str, float]) -> float:
-    return -pair[1]
 
 
 def _across(pool: Across) -> dict[str, Any]:

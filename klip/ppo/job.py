@@ -65,7 +65,7 @@ def planned(entries: Sequence[Entry]) -> list[Config]:
     """Entry by entry, seed by seed: every task with every shape."""
     configs = []
     for entry in entries:
-        tasks, shapes = names_in(entry, "tasks"), names_in(entry, "shapes")
+        tasks, shapes = (names_in(entry.where, entry.table, key) for key in ("tasks", "shapes"))
         try:
             given = dict(entry.fields)
             preset = given.pop("preset", "paper")

@@ -9,8 +9,6 @@ is there the testing stage reads it, and nothing writes it again: who has seen a
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +21,7 @@ from klip.errors import KlipError
 from klip.studies.answering import Ending, outcome
 from klip.studies.gathering import run_of
 from klip.studies.league import Rules, Trial
-from klip.studies.sealed import Sealed
+from klip.studies.sealed import Sealed, name_for
 
 FILE: Final = "frozen.json"
 FORMAT: Final = "klip league frozen 1"
@@ -178,7 +176,5 @@ def _choice(
 
 def _file(rules: Rules) -> Sealed:
     """Where the choices are; a newcomer's have a file of their own."""
-    if len(rules.shapes) > 1:
-        return Sealed("league", FILE, FORMAT, rules.fields)
-    digest = hashlib.sha256(json.dumps(rules.fields, sort_keys=True).encode()).hexdigest()
-    return Sealed("league", f"frozen-{digest[:8]}.json", FORMAT, rules.fields)
+    name = FILE if len(rules.shapes) > 1 else name_for(rules.fields)
+    return Sealed("league", name, FORMAT, rules.fields)

@@ -123,6 +123,15 @@ class Sealed:
         return data
 
 
+def name_for(rules: Mapping[str, Any]) -> str:
+    """The name of a file of choices that may lie beside those of other plans.
+
+    >>> name_for({"tasks": ["Ant-v4"]})
+    'frozen-09eeedb9.json'
+    """
+    return f"frozen-{_digest(json.dumps(rules, sort_keys=True))[:8]}.json"
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -22,8 +22,6 @@ diverged counts as the lowest return of any on its task. The choice is kept once
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,14 +30,14 @@ import numpy as np
 
 from klip.engine.advance import Keeping
 from klip.engine.fields import typed
-from klip.engine.plan import Plan, check_keys, seeds_in
+from klip.engine.plan import Plan, check_keys, names_in, seeds_in
 from klip.errors import KlipError
 from klip.ppo.config import OWN, Config, config
 from klip.shapes import parse
 from klip.shapes.value import is_number
 from klip.studies.answering import outcome
 from klip.studies.gathering import run_of
-from klip.studies.sealed import Sealed
+from klip.studies.sealed import Sealed, name_for
 
 FORMAT: Final = "klip tuned 1"
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -64,10 +62,10 @@ class Selection:
         """As JSON has it."""
         return dataclasses.asdict(self)
 
-    def trials(self) -> list[Config]:
-        """The runs on which the choice rests."""
+    def trials(self, seeds: Sequence[int]) -> list[Config]:
+        """Runs of all settings; the choice rests on those with the seeds of tuning."""
         shapes = [shape for family in self.families.values() for shape in family]
-        return self.jobs(dict.fromkeys(self.tasks, shapes), self.tuning)
+        return self.jobs(dict.fromkeys(self.tasks, shapes), seeds)
 
     def tests(self, chosen: Mapping[str, Sequence[str]]) -> list[Config]:
         """The runs that no choice has seen: of the settings chosen on each task, and beside."""
@@ -85,16 +83,14 @@ class Selection:
     @property
     def file(self) -> Sealed:
         """Where the choices are."""
-        digest = hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()
-        return Sealed("plan", f"frozen-{digest[:8]}.json", FORMAT, self.fields)
+        return Sealed("plan", name_for(self.fields), FORMAT, self.fields)
 
 
 def choose(rules: Selection, keeping: Keeping) -> Scores:
     """The scores of all settings, as they were when the choice was made, or as they are now."""
     found = rules.file.adopt(keeping)
     if found is None:
-        rivals = {t: [s for f in rules.families.values() for s in f] for t in rules.tasks}
-        rules.file.refuse_after(rules.jobs(rivals, rules.testing), keeping)
+        rules.file.refuse_after(rules.trials(rules.testing), keeping)
         found = rules.file.write(keeping, {"scores": _scores(rules, keeping)})
     return _read(rules, keeping, found)
 
@@ -134,7 +130,7 @@ def best(rules: Selection, scores: Scores) -> dict[str, list[str]]:
 
 def _scores(rules: Selection, keeping: Keeping) -> Scores:
     ends: dict[tuple[str, str], list[float | None]] = {}
-    for job in rules.trials():
+    for job in rules.trials(rules.tuning):
         end = outcome(run_of(job, keeping)).final
         ends.setdefault((job.task, job.shape), []).append(end)
     scores: dict[str, dict[str, dict[str, float]]] = {}
@@ -167,14 +163,14 @@ class TwoStages:
             if found
             else dict.fromkeys(self.rules.tasks, firsts)
         )
-        return list(_once([*self.rules.trials(), *self.rules.tests(chosen)]))
+        return [*self.rules.trials(self.rules.tuning), *self.rules.tests(chosen)]
 
     def next(self, plan: Plan, keeping: Keeping) -> Plan | None:
         """The stage after this one, once all its runs have ended."""
         if plan.stage == "testing":
             return None
         tests = self.rules.tests(best(self.rules, choose(self.rules, keeping)))
-        return dataclasses.replace(plan, configs=_once(tests), stage="testing")
+        return dataclasses.replace(plan, configs=tuple(tests), stage="testing")
 
     def only(self, plan: Plan, tasks: Sequence[str], shapes: Sequence[str]) -> Plan:
         """The same on some tasks, from its tuning on."""
@@ -211,9 +207,7 @@ def read_rules(data: Mapping[str, Any]) -> Selection:
     fresh = seeds_in("in [testing]", testing.get("seeds", [10, 11, 12, 13, 14]))
     if both := {*seeds} & {*fresh}:
         raise KlipError(f"in [tuning]: seed {min(both)} is also one of [testing]: give others")
-    tasks = data.get("tasks")
-    if not isinstance(tasks, list) or not tasks or not all(isinstance(t, str) for t in tasks):
-        raise KlipError(f"at the top: tasks must be a list of names, not {tasks!r}")
+    tasks = names_in("at the top", data, "tasks")
     beside = _shapes("in [testing]", testing) if testing.get("shapes") else ()
     fields = typed(Config, data.get("config", {}), OWN)
     return Selection(tuple(tasks), families, tuple(seeds), tuple(fresh), beside, fields)
@@ -236,15 +230,8 @@ def _tables(value: Any) -> list[Any]:
 
 
 def _shapes(where: str, table: Mapping[str, Any]) -> tuple[str, ...]:
-    shapes = table.get("shapes")
-    if not isinstance(shapes, list) or not shapes or not all(isinstance(s, str) for s in shapes):
-        raise KlipError(f"{where}: shapes must be a list of names, not {shapes!r}")
-    return tuple(dict.fromkeys(str(parse(shape)) for shape in shapes))
+    return tuple(dict.fromkeys(str(parse(shape)) for shape in names_in(where, table, "shapes")))
 
 
 def _course(name: str, about: str, rules: Selection) -> Plan:
-    return Plan(name, about, _once(rules.trials()), "tuning", TwoStages(rules))
-
-
-def _once(jobs: Sequence[Config]) -> tuple[Config, ...]:
-    return tuple({job.id: job for job in jobs}.values())
+    return Plan(name, about, tuple(rules.trials(rules.tuning)), "tuning", TwoStages(rules))
