@@ -1,10 +1,11 @@
 """The two ways to step simulations are one physics, and one's trouble is not another's."""
 
+import mujoco
 import numpy as np
 import pytest
 
 from klip.tasks.physics import load_model
-from klip.tasks.simulations import InTurn, Together
+from klip.tasks.simulations import InTurn, Together, _StoppedClock
 
 LANES = 3
 
@@ -70,3 +71,52 @@ def test_contact_forces_are_there_only_in_turn(model):
         in_turn.step(4, None)
     assert not forces[0].any()
     assert forces[1].any()
+
+
+@pytest.fixture
+def clock():
+    """Somebody's own clock in MuJoCo, and how often it was read."""
+    read = []
+
+    def seconds():
+        read.append(1)
+        return float(len(read))
+
+    mujoco.set_mjcb_time(seconds)
+    yield seconds, read
+    mujoco.set_mjcb_time(None)
+
+
+@pytest.mark.parametrize("kind", [Together, InTurn])
+def test_mujocos_clock_is_not_read_while_they_step_and_runs_on_afterwards(kind, model, clock):
+    seconds, read = clock
+    simulations = started(kind, model)
+    simulations.step(4, None)
+    assert mujoco.get_mjcb_time() is seconds
+    assert not read
+    data = mujoco.MjData(model)
+    mujoco.mj_step(model, data)
+    assert read
+    assert data.timer[mujoco.mjtTimer.mjTIMER_STEP].duration > 0
+
+
+@pytest.mark.parametrize("kind", [Together, InTurn])
+def test_the_clock_comes_back_after_an_error(kind, model, clock, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("broken")
+
+    simulations = started(kind, model)
+    monkeypatch.setattr(mujoco, "mj_step", fails)
+    monkeypatch.setattr(simulations, "_batch", type("Broken", (), {"step": fails}), raising=False)
+    with pytest.raises(RuntimeError, match="broken"):
+        simulations.step(4, None)
+    assert mujoco.get_mjcb_time() is clock[0]
+
+
+def test_two_that_overlap_do_not_leave_it_stopped(model):
+    first, second = _StoppedClock(), _StoppedClock()  # as two threads may enter and leave
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    second.__exit__()
+    assert mujoco.get_mjcb_time() is None
