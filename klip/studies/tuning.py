@@ -23,7 +23,17 @@ import numpy as np
 from klip.disk import operations
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.fields import check_runs, whole_number
-from klip.engine.finish import ENDED, Listener, Result, Runner, Survey, Unfinished, finish, survey
+from klip.engine.finish import (
+    ENDED,
+    Listener,
+    Result,
+    Runner,
+    Survey,
+    Unfinished,
+    check_missing,
+    finish,
+    survey,
+)
 from klip.engine.run import Site, site
 from klip.errors import KlipError
 from klip.ppo.config import Config, config
@@ -272,6 +282,7 @@ def search(
         every = {job.id: job for each in jobs for job in each}
         surveyed = survey(list(every.values()), keeping)
         if surveyed.missing:
+            check_missing(surveyed)
             results = train(surveyed, where.runner)
             if any(result.status not in ENDED for result in results):
                 raise Unfinished(results)

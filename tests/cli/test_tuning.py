@@ -33,18 +33,19 @@ def test_a_search_from_the_command_line(tmp_path, monkeypatch, capsys, in_this_p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--over", "lr=2..1"], "lr=2..1 is empty"),
-        (["--over", "width"], "'width' is no config field"),
-        (["--over", "lr", "--lr", "1e-3"], "lr is given and searched over"),
-        (["--over", "lr", "-o", "a.json"], "the plan is a TOML file"),
-        (["--over", "lr", "--trials", "0"], "trials=0 must be at least 1"),
-        (["--over", "lr", "--metric", "best"], "metric='best' must be one of"),
+        (["CartPole-v1", "--over", "lr=2..1"], "lr=2..1 is empty"),
+        (["CartPole-v1", "--over", "width"], "'width' is no config field"),
+        (["CartPole-v1", "--over", "lr", "--lr", "1e-3"], "lr is given and searched over"),
+        (["CartPole-v1", "--over", "lr", "-o", "a.json"], "the plan is a TOML file"),
+        (["CartPole-v1", "--over", "lr", "--trials", "0"], "trials=0 must be at least 1"),
+        (["CartPole-v1", "--over", "lr", "--metric", "best"], "metric='best' must be one of"),
+        (["Nope-v9", "--over", "lr"], "there is no environment Nope-v9"),
     ],
 )
 def test_mistakes_are_a_line_before_anything_starts(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["tune", "CartPole-v1", *words]) == 2
-    error = capsys.readouterr().err
+    assert main(["tune", *words]) == 2
+    out, error = capsys.readouterr()
     assert said in error
-    assert error.count("\n") == 1
+    assert (out, error.count("\n")) == ("", 1)
     assert list(tmp_path.iterdir()) == []
