@@ -136,8 +136,8 @@ class Policy:
     def choose(self, rows: NDArray[np.float64], noise: F32 | None) -> NDArray[Any]:
         """Actions for [N, D] as lanes take them, choices counted from 0; `noise` [N, K] samples."""
         if noise is not None:
-            draw = actor(self.layout, self.arrays)
-            raw = draw(self.seen(rows)[:, None], noise[:, None])[:, 0]
+            draw = actor(self.layout, self.arrays, noise[None, :, None])
+            raw = draw(self.seen(rows)[:, None], 0)[:, 0]
         else:
             raw = self._likeliest(self.outputs(rows))
         if isinstance(self.action, Box):

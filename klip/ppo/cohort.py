@@ -110,14 +110,12 @@ class Cohort:
         c, runs = self.shared, len(self.runs)
         steps, envs, lanes = c.rollout, c.envs, self.lanes
         arrays = self.layout.split(np.stack([np.asarray(run.acting) for run in self.runs]))
-        draw, critic = (
-            policy.actor(self.layout, arrays),
-            policy.layers(self.layout, arrays, "value"),
-        )
         noise = self._noise()
+        draw = policy.actor(self.layout, arrays, noise)
+        critic = policy.layers(self.layout, arrays, "value")
         box = _wide(lanes.action, lanes.lanes) if isinstance(lanes.action, Box) else None
         observations = np.empty((steps, runs, envs, lanes.observation_size), np.float32)
-        actions: list[NDArray[Any]] = []
+        actions = np.empty(noise.shape, np.float32 if self.layout.gaussian else np.int64)
         rewards: NDArray[np.float64] = np.empty((steps, runs * envs))
         ended = np.zeros((steps, runs, envs), np.bool_)
         bootstrap = np.zeros((steps, runs, envs), np.float32)
@@ -127,10 +125,10 @@ class Cohort:
             if stop():
                 raise Stopped
             observations[t] = x
-            action = draw(x, noise[t])
+            action = draw(x, t)
             if box is not None and not _finite(action):
                 action = self._without_bad(action, t)
-            actions.append(action)
+            actions[t] = action
             step = lanes.step(self._for_lanes(action, box))
             rewards[t] = step.reward
             if lanes.failed or not (_finite(step.final) and _finite(step.reward)):
@@ -151,7 +149,7 @@ class Cohort:
         self._count_episodes(rewards, ended)
         if c.normalise_rewards:
             rewards = self.scale(rewards, ended, self.gamma, c.reward_clip)
-        whole = (np.stack(actions), rewards.astype(np.float32), ended.astype(np.float32), bootstrap)
+        whole = (actions, rewards.astype(np.float32), ended.astype(np.float32), bootstrap)
         return [
             self._rollout(run, finals[r], observations[:, r], x[r], *(each[:, r] for each in whole))
             for r, run in enumerate(self.runs)

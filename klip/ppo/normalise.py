@@ -5,6 +5,7 @@ Every operation is elementwise over runs, so a run's numbers do not depend on it
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
+
+_LEAST: F64 = np.array(1e-8)
+"""What is added to a variance before its root is taken."""
 
 
 class Weights(NamedTuple):
@@ -95,10 +99,17 @@ class Moments:
 def normalise(x: F64, moments: Moments, limit: float) -> NDArray[np.float32]:
     """(x - mean) / sqrt(variance + 1e-8), clipped, float32; `[R, E, D]`."""
     scaled: F64 = x - moments.mean[:, None]
-    scaled /= np.sqrt(moments.variance + 1e-8)[:, None]
-    np.maximum(scaled, -limit, out=scaled)
-    np.minimum(scaled, limit, out=scaled)
+    scaled /= np.sqrt(moments.variance + _LEAST)[:, None]
+    low, high = _ends(limit)
+    np.maximum(scaled, low, out=scaled)
+    np.minimum(scaled, high, out=scaled)
     return scaled.astype(np.float32)
+
+
+@functools.cache
+def _ends(limit: float) -> tuple[F64, F64]:
+    """As arrays, which NumPy takes faster than numbers."""
+    return np.array(-limit), np.array(limit)
 
 
 @dataclass

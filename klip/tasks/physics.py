@@ -134,7 +134,7 @@ class MujocoLanes:
 
     def step(self, action: NDArray[Any]) -> Step:
         check_action(self.task, action, self._action_shape)
-        robot = self._robot
+        robot, action = self._robot, np.ascontiguousarray(action)
         self._controls[:] = action
         going = self._clock.going() if self.failed else None
         self._note(self._physics.step(robot.frame_skip, going), "stepping")
@@ -148,7 +148,7 @@ class MujocoLanes:
             still = list(self.failed)
             reward[still], terminated[still] = 0.0, False
         final = observation = self._observe(self._observation)
-        ended = self._clock.advance(terminated | truncated)
+        ended = self._clock.advance(truncated if healthy is None else terminated | truncated)
         if len(ended):
             self._begin(ended)
             observation = self._observe(final)
@@ -236,7 +236,7 @@ class MujocoLanes:
             reward += healthy * robot.alive
         # rows of a C-ordered array are summed as Gymnasium sums one action, in its precision
         controls = self._controls if robot.cost_of_applied else action
-        cost = robot.control_cost * np.add.reduce(np.square(controls, order="C"), axis=1)
+        cost = robot.control_cost * np.add.reduce(np.square(controls), axis=1)
         if self._seen_forces is not None and robot.contact_cost:
             contact = robot.contact_cost * np.add.reduce(np.square(self._seen_forces), axis=1)
             cost = cost + np.minimum(contact, robot.contact_cost_limit)

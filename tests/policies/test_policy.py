@@ -38,7 +38,8 @@ def trainers(policy, observation, noise):
     if policy.moments is not None:
         moments = Moments(policy.moments.mean, policy.moments.variance, np.ones(1))
         x = normalise(observation[None, None], moments, 10.0)
-    raw = trainer.actor(policy.layout, dict(policy.arrays))(x, noise[None, None])[0, 0]
+    draw = trainer.actor(policy.layout, dict(policy.arrays), noise[None, None, None])
+    raw = draw(x, 0)[0, 0]
     if isinstance(policy.action, Box):
         return trainer.bounded(policy.layout, raw, policy.action)
     return raw + policy.start

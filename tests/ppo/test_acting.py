@@ -53,21 +53,22 @@ def test_noise_at_its_ends_still_chooses_one_of_the_choices():
     layout, vector, _ = make(Discrete(4))
     arrays, x = layout.split(vector[None]), np.zeros((1, 2, 5), np.float32)
     noise = np.array([[[0.0], [np.nextafter(np.float32(1), np.float32(0))]]], np.float32)
-    assert actor(layout, arrays)(x, noise)[0, :, 0].tolist() == [0, 3]
+    assert actor(layout, arrays, noise[None])(x, 0)[0, :, 0].tolist() == [0, 3]
 
 
 @every_space
-def test_a_runs_actions_do_not_depend_on_its_neighbours(space):
+@pytest.mark.parametrize("envs", [1, 2, 16])
+def test_a_runs_actions_do_not_depend_on_its_neighbours(space, envs):
     """Bit for bit, for any number of runs acting together."""
     layout, _, rng = make(space)
     vectors = np.stack([make(space, seed=s)[1] for s in range(20)])
-    x = rng.normal(size=(20, 2, 5)).astype(np.float32)
+    x = rng.normal(size=(20, envs, 5)).astype(np.float32)
     size = sum(layout.heads) if layout.gaussian else len(layout.heads)
-    noise = rng.random((20, 2, size), np.float32)
-    together = actor(layout, layout.split(vectors))(x, noise)
+    noise = rng.random((1, 20, envs, size), np.float32)
+    together = actor(layout, layout.split(vectors), noise)(x, 0)
     for count in (1, 2, 7, 20):
-        some = actor(layout, layout.split(vectors[:count]))(x[:count], noise[:count])
-        np.testing.assert_array_equal(some, together[:count])
+        draw = actor(layout, layout.split(vectors[:count]), noise[:, :count])
+        assert draw(x[:count], 0).tobytes() == together[:count].tobytes()
 
 
 def test_initial_weights_are_orthogonal_with_the_papers_gains():
@@ -114,7 +115,7 @@ def test_numpy_and_jax_agree_on_every_kind_of_network(networks):
         np.testing.assert_allclose(mine, policy.network(layout, jaxs, net, x), rtol=2e-5, atol=2e-6)
     dist = policy.distribution(layout, jaxs, x)
     noise = rng.standard_normal((1, 7, 3), np.float32)
-    drawn = actor(layout, arrays)(x[None], noise)[0]
+    drawn = actor(layout, arrays, noise[None])(x[None], 0)[0]
     expected = dist["mean"] + np.exp(dist["log_std"]) * noise[0]
     np.testing.assert_allclose(drawn, expected, rtol=2e-5, atol=2e-6)
 
