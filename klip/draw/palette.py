@@ -1,9 +1,9 @@
 """A look of its own for every shape of a study: a colour, in light and in dark, and a dash.
 
 A family of shapes (`clip`, `kl`) has a hue. Settings of one family are shades of it, each with a
-dash of its own. Once all hues are taken they come again, mixed, and with another dash. So no
-two labels of a study look alike, and the first seven families differ under every common form of
-colour blindness.
+dash of its own. Once all fourteen hues are taken they come again, mixed, and with another dash.
+So no two labels of a study look alike, the first fourteen families differ by their colours alone,
+as dots need, and the first seven under every common form of colour blindness.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ from klip.draw.style import KILL, NEUTRAL, PASS, POSITIVE
 Dash = tuple[float, ...]
 """Lengths on and off, in pixels; nothing for a solid line."""
 
-LIGHT: Final = (POSITIVE, "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#404040")
-"""Okabe & Ito's hues; the last, black, is a grey here, so that it has darker shades."""
-DARK: Final = ("#5AB0F0", "#F58A4B", "#34C79F", "#E6A3CB", "#F2BC4A", "#9AD7F7", "#D0D0D0")
+LIGHT: Final = (
+    *(POSITIVE, "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#404040"),
+    *("#BF1D45", "#10339F", "#5BC028", "#870176", "#326C00", "#B752EE", "#747067"),
+)
+"""Okabe & Ito's hues, whose black is a grey here, so that it has darker shades; then seven that
+lie far from these and from each other."""
+DARK: Final = (
+    *("#5AB0F0", "#F58A4B", "#34C79F", "#E6A3CB", "#F2BC4A", "#9AD7F7", "#D0D0D0"),
+    *("#F83963", "#477CFF", "#6DE033", "#FC40DF", "#52A116", "#A073BD", "#9D906C"),
+)
 """The same hues, light enough for a dark ground."""
 DASHES: Final[tuple[Dash, ...]] = (
     (),
@@ -34,10 +41,8 @@ DASHES: Final[tuple[Dash, ...]] = (
 """Even dashes are not among them: they say that a line lies on another."""
 _ROUNDS: Final = (
     (0, 0.0, 0.0),
-    (1, 0.44, -0.39),
-    (2, 0.21, 0.43),
-    (1, 0.22, -0.16),
-    (1, 0.43, 0.23),
+    (6, 0.45, 0.3),
+    (4, 0.35, -0.27),
 )
 """For each time the hues come again: the other hue that is mixed in, how much of it, and how far
 the mixture moves towards the ground (below 0: away from it)."""
