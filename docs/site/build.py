@@ -112,6 +112,7 @@ GROUPS = {
             "results/paper/README",
             "results/tokens/README",
             "results/stale/README",
+            "results/guarantees/README",
         ),
         "benchmarks/README",
     ],
