@@ -330,7 +330,8 @@ def test_the_page_says_what_is_pooled(page, tmp_path):
         "3 at other seeds",
         "1 without a final return",
         "Tasks left out: Ant-v4 (without spo); Walker2d-v4 (PPO-Clip has not ended there).",
-        "enough seeds: clip, lr 1; clip(eps=0.3).",
+        "2 left out: other settings than those pooled, or not on every pooled task",
+        "clip, lr 1; clip(eps=0.3).",
         "same scores",
         "2 × 3 1 diverged",
     ):

@@ -53,7 +53,8 @@ def test_acting_follows_the_distribution_it_reports(space):
     many = np.repeat(x, 20_000, axis=1)
     size = sum(layout.heads) if layout.gaussian else len(layout.heads)
     draw = rng.standard_normal if layout.gaussian else rng.random
-    actions = policy.actor(layout, arrays)(many, draw((1, 20_000, size), np.float32))[0]
+    noise = draw((1, 1, 20_000, size), np.float32)
+    actions = policy.actor(layout, arrays, noise)(many, 0)[0]
     dist = policy.distribution(layout, layout.split(vector), x[0])
     for i, d in enumerate(in_torch(layout, dist)):
         if layout.gaussian:
