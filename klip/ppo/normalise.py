@@ -9,15 +9,17 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 
-_LEAST: F64 = np.array(1e-8)
+LEAST: Final = 1e-8
 """What is added to a variance before its root is taken."""
+_LEAST: F64 = np.array(LEAST)
+"""As an array, which NumPy takes faster than a number."""
 
 
 class Weights(NamedTuple):
@@ -108,7 +110,7 @@ def normalise(x: F64, moments: Moments, limit: float) -> NDArray[np.float32]:
 
 @functools.cache
 def _ends(limit: float) -> tuple[F64, F64]:
-    """As arrays, which NumPy takes faster than numbers."""
+    """The limits as arrays."""
     return np.array(-limit), np.array(limit)
 
 
@@ -143,7 +145,7 @@ class RewardScale:
                 self.discounted *= gamma
                 self.discounted += reward[t]
                 self.moments.update(self.discounted, each)
-                scaled[t] = reward[t] / np.sqrt(self.moments.variance + 1e-8)[:, None]
+                scaled[t] = reward[t] / np.sqrt(self.moments.variance + _LEAST)[:, None]
                 self.discounted[ended[t]] = 0.0
         return scaled.clip(-limit, limit)
 
@@ -163,7 +165,7 @@ class RewardScale:
             variance = (variance * count + delta * delta * (count / total)) / total
             mean += delta * (1 / total)
             count = total
-            scaled.append(r / math.sqrt(variance + 1e-8))
+            scaled.append(r / math.sqrt(variance + LEAST))
             if over:
                 g = 0.0
         moments.mean[run], moments.variance[run], moments.count[run] = mean, variance, count

@@ -8,6 +8,7 @@ lanes in turn, and so stays in the processor's cache.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -35,21 +36,31 @@ _STATE_ONLY = mujoco.mjtStage.mjSTAGE_NONE.value
 
 
 class _StoppedClock:
-    """Within it MuJoCo's clock stands still.
+    """Within it MuJoCo's clock stands still, in all threads, until the last of them leaves.
 
     MuJoCo reads its clock dozens of times a step, for `MjData.timer`, which nobody reads here: 4 to
     15 % of the physics. Only a compiled clock is cheap, and this one always says the same.
     """
 
-    still = ctypes.CFUNCTYPE(ctypes.c_double)(("PyFloat_GetMax", ctypes.pythonapi))
+    def __init__(self) -> None:
+        self._still = ctypes.CFUNCTYPE(ctypes.c_double)(("PyFloat_GetMax", ctypes.pythonapi))
+        self._lock, self._within = threading.Lock(), 0
 
     def __enter__(self) -> None:
-        before = mujoco.get_mjcb_time()
-        self._before = None if before is self.still else before  # else another thread stopped it
-        mujoco.set_mjcb_time(self.still)
+        with self._lock:
+            if not self._within:
+                self._before = mujoco.get_mjcb_time()
+                mujoco.set_mjcb_time(self._still)
+            self._within += 1
 
     def __exit__(self, *error: object) -> None:
-        mujoco.set_mjcb_time(self._before)
+        with self._lock:
+            self._within -= 1
+            if not self._within:
+                mujoco.set_mjcb_time(self._before)
+
+
+_UNTIMED = _StoppedClock()
 
 
 class Simulations(Protocol):
@@ -79,8 +90,7 @@ class Together:
     def __init__(self, model: mujoco.MjModel, lanes: int) -> None:
         self._batch = Batch(model, nsim=lanes, nthread=1)
         self.state: Floats = self._batch.state
-        self._untimed = _StoppedClock()
-        with self._untimed:
+        with _UNTIMED:
             self._batch.reset(stage=_STATE_ONLY)
         self._initial: Floats = self.state[0].copy()
         # [N, kinds of warning, (last cause, count)] live, and what MuJoCo counts on from
@@ -96,7 +106,7 @@ class Together:
 
     def forward(self, lanes: Ints) -> Failures:
         try:
-            with self._untimed:
+            with _UNTIMED:
                 self._batch.forward(lanes)
         except SimulationError as error:
             return self._failures(error)
@@ -104,7 +114,7 @@ class Together:
 
     def step(self, substeps: int, lanes: Ints | None) -> Failures:
         try:
-            with self._untimed:
+            with _UNTIMED:
                 self._batch.step(lanes, substeps)
         except SimulationError as error:
             return self._failures(error)
@@ -131,7 +141,6 @@ class InTurn:
         mujoco.mj_getState(model, self._data, self._initial, _ROW)
         self._unstable: Bools = np.zeros(lanes, np.bool_)
         self._counts: NDArray[Any] = self._data.warning.number  # live
-        self._untimed = _StoppedClock()
         self._bound: dict[str, Floats] = {}
         self._copies: list[list[tuple[Floats, Floats]]] = [[] for _ in range(lanes)]
 
@@ -158,7 +167,7 @@ class InTurn:
             mujoco.mj_setState(model, data, row, _ROW)
             mujoco.mj_forward(model, data)
 
-        with self._untimed:
+        with _UNTIMED:
             return self._each(lanes.tolist(), begin)
 
     def step(self, substeps: int, lanes: Ints | None) -> Failures:
@@ -167,7 +176,7 @@ class InTurn:
             mujoco.mj_step(model, data, substeps)
             mujoco.mj_rnePostConstraint(model, data)
 
-        with self._untimed:
+        with _UNTIMED:
             return self._each(range(len(self.state)) if lanes is None else lanes.tolist(), advance)
 
     def unstable(self) -> Bools:
