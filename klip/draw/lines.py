@@ -9,6 +9,7 @@ import numpy as np
 
 from klip.draw.palette import Look
 from klip.draw.panel import Axis, Floats, Line, Mark, Whisker
+from klip.shapes.names import family
 from klip.studies.learning import SeedBand
 from klip.studies.scores import Estimate
 from klip.studies.study import Study
@@ -69,11 +70,11 @@ def main_labels(study: Study) -> set[str]:
     """
     labels = [{v.label for v in study.of(task)} for task in study.tasks]
     common = set[str].intersection(*labels) if len(labels) > 1 else set[str]()
-    shapes = {label.partition("(")[0] for label in common}
+    shapes = {family(label) for label in common}
     return {
         label
         for label in set[str]().union(*labels)
-        if label in common or label.partition("(")[0] not in shapes
+        if label in common or family(label) not in shapes
     }
 
 

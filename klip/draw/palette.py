@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from klip.draw.style import KILL, NEUTRAL, PASS, POSITIVE
+from klip.shapes.names import family
 
 Dash = tuple[float, ...]
 """Lengths on and off, in pixels; nothing for a solid line."""
@@ -75,7 +76,7 @@ def looks(labels: Iterable[str]) -> Mapping[str, Look]:
     """
     families: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):
-        families.setdefault(family(label), []).append(label)
+        families.setdefault(hue(label), []).append(label)
     return {
         label: look
         for place, members in enumerate(families.values())
@@ -89,19 +90,19 @@ def looks_of(names: Sequence[str], labels: Iterable[str]) -> Mapping[str, Look]:
     >>> looks_of(["kl"], ["clip, lr 0.1", "kl, lr 0.1"])["kl"].light
     '#D55E00'
     """
-    families: dict[str, list[str]] = {family(label): [] for label in labels}
+    families: dict[str, list[str]] = {hue(label): [] for label in labels}
     for name in names:
-        families.setdefault(family(name), []).append(name)
+        families.setdefault(hue(name), []).append(name)
     return looks(name for own, members in families.items() for name in members or [own])
 
 
-def family(label: str) -> str:
-    """The shape without its settings.
+def hue(label: str) -> str:
+    """The shape without its numbers and settings: its labels are shades of one hue.
 
-    >>> family("clip(eps=0.3)"), family("kl, lr 0.1"), family("truncate * clip")
+    >>> hue("clip(eps=0.3)"), hue("kl, lr 0.1"), hue("truncate * clip")
     ('clip', 'kl', 'truncate * clip')
     """
-    return label.partition("(")[0].partition(",")[0]
+    return family(label).partition(",")[0]
 
 
 def on_another(below: int) -> Dash:

@@ -73,11 +73,8 @@ def render(
 def answer(findings: Findings) -> list[str]:
     """Who won, and how sure that is: what the differences to PPO-Clip show, in sentences."""
     main = main_labels(findings.study)
-    compared = [
-        d
-        for d in findings.differences
-        if d.second.shape == PAPER["ppo_clip"] and d.first.label in main
-    ]
+    to_clip = [d for d in findings.differences if d.second.shape == PAPER["ppo_clip"]]
+    compared = [d for d in to_clip if d.first.label in main]
     if not compared:
         return []
     same = [d for d in compared if d.identical]
@@ -100,6 +97,13 @@ def answer(findings: Findings) -> list[str]:
         sentences.append(
             f"In {len(unsure)} of {len(others)} comparisons on a task these seeds do not tell a "
             f"shape apart from PPO-Clip{tempting if alone else ''}."
+        )
+    swept = [words.verdict(d.final) for d in to_clip if d.first.label not in main]
+    if swept:
+        higher, lower = swept.count("higher"), swept.count("lower")
+        sentences.append(
+            f"Of {len(swept)} comparisons of settings that not all tasks have, {higher} are shown "
+            f"to end higher than PPO-Clip and {lower} lower."
         )
     if same:
         names = [*dict.fromkeys(d.first.label for d in same)]

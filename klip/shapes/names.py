@@ -140,6 +140,17 @@ def brief(spelling: str) -> str:
     return spelling if shape is None else shape.brief
 
 
+def family(spelling: str) -> str:
+    """The spelling without any numbers: what all settings of one shape share.
+
+    >>> family("clip(eps=by-age(fresh=0.2))"), family("truncate(cap=2) * clip + kl-k3(b=0.1)")
+    ('clip', 'truncate * clip + kl-k3')
+    """
+    while (shorter := re.sub(r"\([^()]*\)", "", spelling)) != spelling:
+        spelling = shorter
+    return spelling
+
+
 def parse_value(kind: type[V], text: str, rooms: tuple[str, ...] = SHAPES) -> V:
     """The value of a kind that `text` spells; `rooms` are as for `parse`.
 

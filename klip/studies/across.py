@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from klip.shapes.names import brief
+from klip.shapes.names import brief, family
 from klip.studies.bootstrap import Floats
 from klip.studies.comparing import corrected
 from klip.studies.published import PAPER, settings_differ
@@ -217,6 +217,8 @@ def _key(variant: Variant) -> Key:
 def _largest(sides: Sequence[_Side]) -> tuple[list[Key], list[_Side]] | None:
     """Shapes and tasks with the largest (tasks - 1) (shapes - 1) seeds, and at least 2 of both.
 
+    A shape that was run with several numbers counts once: a sweep on some of the tasks does not
+    cost all others. Among tables of one size, the one that is largest with all numbers counted.
     The search is among the shapes with most runs, and for them among the tasks with most seeds.
     """
     runs: dict[Key, int] = {}
@@ -224,13 +226,15 @@ def _largest(sides: Sequence[_Side]) -> tuple[list[Key], list[_Side]] | None:
         for key, variant in side.members.items():
             runs[key] = runs.get(key, 0) + len(variant.scores)
     order = sorted(runs, key=lambda key: (key != CLIP, -runs[key]))
-    best, largest = (0, 0), None
+    best, largest = (0, 0, 0), None
     for shapes in range(2, len(order) + 1):
         keys = order[:shapes]
+        families = len({(family(shape), code) for shape, code in keys})
         ranked = sorted(sides, key=lambda side: -len(side.seeds(keys)))
         for tasks in range(2, len(ranked) + 1):
-            size = (tasks - 1) * (shapes - 1) * len(ranked[tasks - 1].seeds(keys)), tasks
-            if size > best and size[0]:
+            cells = (tasks - 1) * len(ranked[tasks - 1].seeds(keys))
+            size = cells * (families - 1), cells * (shapes - 1), tasks
+            if cells and size > best:
                 best, largest = size, (keys, ranked[:tasks])
     if largest is None:
         return None

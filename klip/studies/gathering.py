@@ -28,8 +28,9 @@ def gathered(sources: Sequence[Path], workers: int = 1) -> Study:
     Of a run that has ended in one of them and not in another, the one that has ended is taken. The
     order of the sources does not matter.
 
-    >>> len(gathered([Path("examples/cartpole"), Path("results/paper")]).runs)
-    196
+    >>> paper, example = Path("results/paper"), Path("examples/cartpole")
+    >>> len(gathered([example, paper, example]).runs) - len(read_study(paper).runs)
+    6
 
     Args:
         sources: folders of runs, or packs

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from klip.ppo.config import OWN, usual_settings
 from klip.shapes import AdaptiveKL
+from klip.shapes.names import family
 
 SEEDS: Final = 5
 PAPER: Final[Mapping[str, str]] = {
@@ -85,7 +86,7 @@ def why_not_compared(task: str, shape: str, settings: Mapping[str, Any]) -> str:
     if task not in TASKS:
         return "task not in the paper"
     if algorithm(shape) is None:
-        known = shape.partition("(")[0] in {known.partition("(")[0] for known in PAPER.values()}
+        known = family(shape) in {family(known) for known in PAPER.values()}
         return "not the paper's knob" if known else "not in the paper"
     differ = settings_differ(task, settings)
     differences = ", ".join(

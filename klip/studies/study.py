@@ -27,7 +27,7 @@ from klip.ppo.config import settings_in
 from klip.runs import final_return
 from klip.runs.completions import Completion
 from klip.runs.portraits import Portrait
-from klip.shapes.names import brief
+from klip.shapes.names import brief, family
 from klip.studies.published import PAPER
 
 Column = NDArray[np.float64]
@@ -243,11 +243,11 @@ def area_per_step(steps: Column, values: Column) -> float | None:
 
 
 def _rank(shape: str) -> tuple[int, int, str]:
-    known, families = [*PAPER.values()], {text.partition("(")[0] for text in PAPER.values()}
+    known, families = [*PAPER.values()], {family(text) for text in PAPER.values()}
     place = known.index(shape) if shape in known else len(known)
     if place == 0:
         return 0, 0, ""
-    asked = 1 if ":" in shape else 2 if shape.partition("(")[0] not in families else 3
+    asked = 1 if ":" in shape else 2 if family(shape) not in families else 3
     return asked, place, brief(shape)
 
 

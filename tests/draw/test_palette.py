@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from klip.draw.palette import DARK, LIGHT, family, looks, mixed, oklab
+from klip.draw.palette import DARK, LIGHT, hue, looks, mixed, oklab
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear light.
 BLIND = {
@@ -79,7 +79,7 @@ def test_the_hues_differ_for_the_colour_blind(eye, palette):
 def test_the_order_of_a_study_decides():
     assert looks(["clip", "kl"])["clip"].light == LIGHT[0]
     assert looks(["kl", "clip"])["clip"].light == LIGHT[1]
-    assert family("my.py:Mine(a=1)") == "my.py:Mine"
+    assert hue("my.py:Mine(a=1)") == "my.py:Mine"
 
 
 def test_mixing_goes_from_one_colour_to_the_other():

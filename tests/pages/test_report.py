@@ -197,6 +197,19 @@ def test_the_answer_says_what_is_shown_and_no_more(tmp_path):
     assert answer(find(Study(()))) == []
 
 
+def test_the_answer_counts_what_a_sweep_shows(tmp_path):
+    """Its settings are in no picture of the first screen, but the correction counts them."""
+    make_study(tmp_path, ["CartPole-v1", "Hopper-v4"], FORMS[:2], 3, **small())
+    for seed in range(3):
+        for eps, level in ((0.3, 900.0), (0.4, 900.0), (0.5, seed * 90.0)):
+            shape = f"clip(eps={eps})"
+            make_run(tmp_path, config(shape=shape, seed=seed, **small()), level=level)
+    assert answer(find(read_study(tmp_path)))[0] == (
+        "Of 3 comparisons of settings that not all tasks have, 2 are shown to end higher than "
+        "PPO-Clip and 0 lower."
+    )
+
+
 def test_of_many_comparisons_one_that_leaves_zero_by_itself_is_no_claim(tmp_path):
     """Eleven shapes as good as PPO-Clip, and one whose own interval leaves 0 by luck."""
     lucky = "spo(eps=0.2)"

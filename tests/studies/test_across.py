@@ -145,6 +145,20 @@ def test_a_task_with_one_seed_does_not_cost_the_others_theirs(tmp_path):
     assert found.tasks_left == (("Ant-v4", "only 1 seed at which all shapes have ended"),)
 
 
+def test_a_sweep_on_some_tasks_does_not_put_the_others_out(tmp_path):
+    tasks = [*TASKS, "Ant-v4"]
+    make_study(tmp_path, tasks, SHAPES[:2], 2, **small())
+    make_study(tmp_path, TASKS, [f"clip(eps=0.{i})" for i in range(3, 9)], 2, **small())
+    found = across(read_study(tmp_path))
+    assert [part.task for part in found.tasks] == sorted(tasks)
+    assert [row.shape for row in found.shapes] == list(SHAPES[:2])
+
+
+def test_where_there_is_nothing_but_a_sweep_it_is_pooled(tmp_path):
+    make_study(tmp_path, TASKS, [SHAPES[0], "clip(eps=0.3)", "clip(eps=0.4)"], 2, **small())
+    assert len(across(read_study(tmp_path)).shapes) == 3
+
+
 def test_a_shape_that_always_diverges_is_pooled(tmp_path):
     make_study(tmp_path, TASKS, SHAPES[:1], 2, **small())
     for task in TASKS:
