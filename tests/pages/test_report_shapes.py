@@ -87,16 +87,37 @@ def test_a_reader_chooses_which_shapes_are_shown(page, html):
     assert page.errors == []
 
 
+def test_a_chart_whose_shapes_are_all_hidden_is_no_empty_frame(page, html):
+    chart = "document.querySelector('[data-chart=learning-curves-0]')"
+    page.open(html)
+    page.evaluate("document.getElementById('curves').scrollIntoView()")
+    page.wait(f"{chart}.querySelector('.main-svg')")
+    width = page.evaluate(f"{chart}.querySelector('.main-svg').clientWidth")
+    page.click("#curves [data-show=none]")
+    assert page.evaluate(f"{chart}.offsetHeight") == 0
+    assert page.evaluate(f"{chart}.parentElement.querySelector('.legend').offsetHeight") > 0
+    page.click("#curves [data-show=all]")
+    assert page.evaluate(f"{chart}.querySelector('.main-svg').clientWidth") == width > 0
+
+
+FOLDED = "<details><summary>More</summary><table></table></details>"
+
+
 def test_paper_is_light_has_its_legends_and_whole_tables(page, html):
-    page.open(html, dark=True)
+    page.open(html.replace("</main>", FOLDED + "</main>"), dark=True)
     ground = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(ground) == "rgb(21, 23, 26)"
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
-    folded = "document.querySelectorAll('details:not([open]) table').length"
+    folded = "document.querySelectorAll('details:not(.listing, [open]) table').length"
     assert page.evaluate(folded) == 0
+    assert page.evaluate("document.querySelectorAll('details.listing[open]').length") == 0
     every = "[...document.querySelectorAll('[data-chart]')]"
     page.wait(f"{every}.every(e => e.querySelector('.main-svg'))")
+    widths = page.evaluate(
+        f"{every}.map(e => [e.querySelector('.main-svg').clientWidth, e.clientWidth])"
+    )
+    assert all(drawn == place <= 340 for drawn, place in widths)  # two beside each other on A4
     curves = "document.querySelector('[data-chart=learning-curves-0]')"
     assert "#0072B2" in page.evaluate(f"{curves}.data.map(t => t.line.color)")
     page.evaluate("dispatchEvent(new Event('afterprint'))")

@@ -111,11 +111,22 @@ const klip = (function () {
       displaylogo: false, responsive: true, displayModeBar: matches("(hover: hover)") ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
       toImageButtonOptions: { filename: name, format: "svg" },
     };
-    Plotly.react(element, chart.marks.flatMap((mark) => kinds[mark.kind](mark)), layout(chart), config);
+    const size = { width: element.clientWidth, height: element.clientHeight };
+    Plotly.react(element, chart.marks.flatMap((mark) => kinds[mark.kind](mark)), { ...layout(chart), ...size }, config);
     if (!drawn.has(element)) element.on("plotly_relayout", () => { state.touched = true; });
     drawn.set(element, chart);
   }
   function again() { for (const element of drawn.keys()) draw(element); }
+  // A chart whose shapes are all hidden is no empty frame: it folds, and its legend stays.
+  function fold() {
+    for (const element of document.querySelectorAll("[data-chart]")) {
+      const figure = element.closest("figure"), marks = data.charts[element.dataset.chart].marks.filter((m) => m.kind !== "level");
+      const bare = marks.length > 0 && marks.every((m) => m.kind === "line" && hidden.has(m.label));
+      const opened = figure?.classList.contains("bare") && !bare;
+      figure?.classList.toggle("bare", bare);
+      if (opened && drawn.has(element)) draw(element);
+    }
+  }
 
   // Charts are drawn when they come near: a page of fifty opens as fast as a page of one.
   const soon = new IntersectionObserver((entries) => {
@@ -124,11 +135,11 @@ const klip = (function () {
     }
   }, { rootMargin: "800px" });
   dark.addEventListener("change", again);
-  // Paper is light, and no table on it can be unfolded.
+  // Paper is light, and no table on it can be unfolded; a listing of all runs would fill most of it.
   function print(on) {
     state.printed = on;
     document.documentElement.classList.toggle("printed", on);
-    for (const details of document.querySelectorAll("details:has(table)")) {
+    for (const details of document.querySelectorAll("details:not(.listing):has(table)")) {
       if (on && !details.open) { details.dataset.folded = ""; details.open = true; }
       if (!on && "folded" in details.dataset) { delete details.dataset.folded; details.open = false; }
     }
@@ -136,5 +147,5 @@ const klip = (function () {
   }
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
-  return { data, hidden, drawn, state, again, watch: () => { for (const element of document.querySelectorAll("[data-chart]")) soon.observe(element); } };
+  return { data, hidden, drawn, state, again, fold, watch: () => { for (const element of document.querySelectorAll("[data-chart]")) soon.observe(element); } };
 })();

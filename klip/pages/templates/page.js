@@ -14,6 +14,7 @@
     }
   }
   press();
+  klip.fold();
   klip.watch();
 
   function changed() {
@@ -23,6 +24,7 @@
       const places = element.data.map((t, i) => (t.meta && t.visible === hidden.has(t.meta[0]) ? i : -1)).filter((i) => i >= 0);
       if (places.length) Plotly.restyle(element, { visible: places.map((i) => !hidden.has(element.data[i].meta[0])) }, places);
     }
+    klip.fold();
   }
   document.addEventListener("click", (event) => {
     const button = event.target.closest(".legend button"), choice = event.target.closest("[data-show]");
