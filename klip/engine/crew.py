@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import time
 from collections import deque
@@ -102,7 +103,7 @@ class Worker:
         # the environment is read when the process imports JAX, NumPy or PyTorch
         self.process = Process("klip.engine.worker", ENVIRONMENT)
         jobs = [job.stored for job in share.open.values()]
-        self._send(json.dumps([jobs, keeping.text, core]))
+        self._send(json.dumps([jobs, keeping.text, core, os.getpid()]))
 
     def news(self) -> Iterator[Progress]:
         """The news that the process has sent since the last call."""

@@ -26,8 +26,10 @@ def main(handle: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     pipe = parents_pipe(handle)
     try:
-        share, keeping, core = json.loads(pipe.recv_bytes())
+        share, keeping, core, parent = json.loads(pipe.recv_bytes())
     except (EOFError, OSError):  # the parent is gone already
+        return
+    if os.getppid() != parent:  # it was killed while this process started
         return
     pin(core)
     threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()

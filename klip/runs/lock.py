@@ -21,6 +21,8 @@ INSTANT: Final = 0.2
 """Seconds after which a lock that is held is somebody's, and not that of one who only looks."""
 PATIENCE: Final = 15.0
 """Seconds to wait for a process whose parent was killed: more than such a process has to save."""
+_STARTED: Final = os.getpid(), os.getppid()
+"""This process and its parent, asked early: once that was killed, the system names another."""
 
 
 class Busy(KlipError):
@@ -43,7 +45,7 @@ class Lock:
                 raise Busy(
                     f"{shown(str(folder))} is being trained by {_who(path)}: it was left alone"
                 )
-            about = {"pid": os.getpid(), "host": platform.node(), "parent": os.getppid()}
+            about = {"pid": os.getpid(), "host": platform.node(), "parent": _parent()}
             with disk(path):
                 operations.truncate(self._handle, 0)
                 operations.write(self._handle, json.dumps(about).encode())
@@ -128,6 +130,12 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):  # it has just ended, or the system does not tell
         return not Path("/proc/self").exists()
+
+
+def _parent() -> int:
+    """The process that started this one, also after its end."""
+    pid, parent = _STARTED
+    return parent if pid == os.getpid() else os.getppid()  # a forked process has one of its own
 
 
 def _about(path: Path) -> dict[str, Any] | None:

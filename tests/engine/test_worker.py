@@ -1,12 +1,15 @@
 """A worker: its cores, on systems that can pin and on those that cannot, and its parent's end."""
 
+import json
 import os
 import threading
 from multiprocessing import Pipe
+from pathlib import Path
 
 import pytest
 
 from klip.engine import worker
+from klip.engine.advance import Keeping
 
 
 @pytest.fixture
@@ -43,6 +46,22 @@ def test_a_parent_that_is_gone_leaves_nothing_to_do(monkeypatch):
     worker.main(os.dup(theirs.fileno()))
     theirs.close()
     assert trained == []
+
+
+def test_a_parent_that_was_killed_while_it_started_leaves_nothing_to_do(monkeypatch):
+    """Its share is in the pipe, but the command that sent it is given again: that one trains."""
+    trained = []
+    monkeypatch.setattr(worker.signal, "signal", lambda *how: None)
+    monkeypatch.setattr(worker, "pin", lambda core: None)
+    monkeypatch.setattr(worker, "advance", lambda *share: trained.append(share))
+    monkeypatch.setattr(worker, "_listen", lambda *how: None)
+    for parent in (os.getppid() + 1, os.getppid()):
+        ours, theirs = Pipe()
+        ours.send_bytes(json.dumps([[], Keeping(Path()).text, 0, parent]).encode())
+        worker.main(os.dup(theirs.fileno()))
+        assert len(trained) == (parent == os.getppid())
+        ours.close()
+        theirs.close()
 
 
 def test_an_environment_that_hangs_does_not_keep_it_alive_after_its_parent(monkeypatch):

@@ -164,6 +164,35 @@ def test_a_process_whose_parent_was_killed_is_waited_for(tmp_path):
     saved.join()
 
 
+STARTS = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]]).wait()"
+HOLDS = """
+import os, sys, time
+from pathlib import Path
+from klip.runs.lock import Lock
+parent = os.getppid()
+print("ready", flush=True)
+while os.getppid() == parent:
+    time.sleep(0.01)
+lock = Lock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_names_the_parent_that_was_killed_before_it_was_taken(tmp_path):
+    """So whoever starts the same again waits for its holder, which is about to end."""
+    command = [sys.executable, "-c", STARTS, HOLDS, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True) as parent:
+        assert parent.stdout.readline() == "ready\n"
+        parent.kill()
+        parent.wait()
+        assert parent.stdout.readline() == "held\n"
+        assert json.loads((tmp_path / "lock").read_text())["parent"] == parent.pid
+        parent.stdin.close()
+        Lock(tmp_path).release()
+
+
 def test_a_folder_is_held_by_one_at_a_time(tmp_path):
     order = []
 
