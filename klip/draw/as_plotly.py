@@ -7,7 +7,7 @@ dark: the script takes the one that the reader's page has.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from klip.draw.palette import Dash, Look
@@ -16,9 +16,9 @@ from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Mark, Panel, Picture, 
 Chart = dict[str, Any]
 
 
-def charts(picture: Picture) -> dict[str, Chart]:
-    """The charts of a picture, by their names on the page."""
-    return {picture.key(i): chart(picture, panel) for i, panel in enumerate(picture.panels)}
+def charts(picture: Picture) -> Iterator[tuple[str, Chart]]:
+    """The charts of a picture with their names on the page, one at a time: they may be large."""
+    return ((picture.key(i), chart(picture, panel)) for i, panel in enumerate(picture.panels))
 
 
 def chart(picture: Picture, panel: Panel) -> Chart:

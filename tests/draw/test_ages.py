@@ -73,7 +73,7 @@ def test_every_method_of_the_shipped_plans_has_a_line_over_all_values(knob, line
 
 def test_both_renderers_draw_them(findings):
     for picture in (ages(findings), staleness(findings)):
-        assert len(drawn(picture).axes) == len(picture.panels) == len(charts(picture))
+        assert len(drawn(picture).axes) == len(picture.panels) == len(dict(charts(picture)))
 
 
 def test_without_old_samples_there_is_nothing_to_draw(tmp_path):

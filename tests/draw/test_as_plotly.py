@@ -28,7 +28,7 @@ Y = np.array([1 / 3, np.nan, 2.0])
 def test_a_mark_as_data(mark, expected):
     axis = Axis("x", ((1.0, "one"),), log=True)
     picture = Picture("stem", (Panel("title", axis, Axis("y", from_zero=True), (mark,)),))
-    (chart,) = charts(picture).values()
+    (chart,) = dict(charts(picture)).values()
     (found,) = chart["marks"]
     assert expected.items() <= found.items()
     assert (found["light"], found["dark"]) == (mark.look.light, mark.look.dark)

@@ -25,7 +25,7 @@ def test_every_pair_has_a_panel_whose_interval_closes(tmp_path):
     guides = [m.at for m in picture.panels[0].marks if isinstance(m, Guide)]
     assert guides[0] == 0
     assert guides[1] == -guides[2] > 0
-    assert len(charts(picture)) == 2
+    assert len(dict(charts(picture))) == 2
     assert len(drawn(picture).axes) == 2
 
 

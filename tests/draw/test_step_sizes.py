@@ -95,7 +95,7 @@ def test_the_shipped_plan_has_every_shape_in_every_cell(tmp_path):
 
 def test_both_renderers_draw_them(findings):
     for picture in (returns(findings), endurance(findings), promises(findings)):
-        assert len(drawn(picture).axes) == len(picture.panels) == len(charts(picture))
+        assert len(drawn(picture).axes) == len(picture.panels) == len(dict(charts(picture)))
 
 
 def test_without_step_sizes_there_is_nothing_to_draw():

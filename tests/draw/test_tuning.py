@@ -42,7 +42,7 @@ def test_every_knob_has_a_panel_and_both_renderers_draw_it(count):
         assert guide.at == dots.x[int(np.argmax(dots.y))]
         if panel.x.ticks:
             assert len(panel.x.ticks) <= 5
-    assert len(charts(picture)) == 6
+    assert len(dict(charts(picture))) == 6
     assert len(drawn(picture).axes) == 6
 
 
