@@ -46,7 +46,7 @@ def page(
     """
     from plotly.offline import get_plotlyjs
 
-    drawn = ",".join(  # one after the other: as text a chart takes a fifth of its memory
+    drawn = ",".join(  # one after the other: numbers take more memory than their text
         f"{embed(name)}:{embed(chart)}" for picture in pictures for name, chart in charts(picture)
     )
     rest = embed(
