@@ -114,6 +114,12 @@ class Plan:
             kept: dict[str, list[Job]] = {}
             for c in sorted(chosen, key=lambda c: c.seed):
                 kept.setdefault(unseeded(c.stored), []).append(c)
+            most = max(map(len, kept.values()))
+            if seeds > most:
+                raise KlipError(
+                    f"the plan {self.name} has {most} seeds, not {seeds}: give --seeds {most} or "
+                    "less, or write a plan with more (docs/plans.md)"
+                )
             first = {c.id for members in kept.values() for c in members[:seeds]}
             chosen = [c for c in chosen if c.id in first]
         if steps is not None:

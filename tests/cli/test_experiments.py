@@ -66,6 +66,7 @@ def test_plans_as_json(capsys):
         (["paper", "--task", "Hoper-v4"], "has no task 'Hoper-v4'; it has Ant-v4"),
         (["paper", "--shape", "spo"], "has no shape 'spo(eps=0.2)'"),
         (["paper", "--seeds", "0"], "--seeds 0 leaves nothing"),
+        (["paper", "--seeds", "6"], "the plan paper has 5 seeds, not 6"),
         (["paper", "--task", "CartPole-v1", "--steps", "10"], "less than one rollout"),
         (["paper", "--workers", "99"], "must lie between 1 and"),
         (["paper", "--ray", "a", "b"], "give one address"),
