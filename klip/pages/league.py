@@ -77,18 +77,17 @@ def says(rows: Sequence[Standing]) -> list[str]:
     """Who stands above or below PPO-Clip, and how sure that is, in sentences."""
     label = draw.names(rows)
     others = [row for row in rows if row.better is not None and not row.same]
-    shown = [row for row in others if row.better and (row.better.p_holm or 1.0) <= CLAIM]
-    above = [label[r.entrant] for r in shown if r.better and r.better.estimate > 0.5]
-    below = [label[r.entrant] for r in shown if r.better and r.better.estimate < 0.5]
-    lines = []
+    above = [label[row.entrant] for row in others if _reading(row) == "better"]
+    below = [label[row.entrant] for row in others if _reading(row) == "worse"]
+    lines, shown = [], len(above) + len(below)
     if above:
         lines.append(f"Shown to be better than PPO-Clip: {', '.join(above)}.")
     if below:
-        lines.append(f"Shown to be worse: {', '.join(below)}.")
+        lines.append(f"Shown to be worse than PPO-Clip: {', '.join(below)}.")
     if others and not shown:
         lines.append("No shape is shown to be better or worse than PPO-Clip.")
-    if others and len(shown) < len(others):
-        lines.append(f"{len(others) - len(shown)} of {len(others)} are not told apart from it.")
+    if others and shown < len(others):
+        lines.append(f"{len(others) - shown} of {len(others)} are not told apart from it.")
     first = [label[row.entrant] for row in rows if row.ranks[0] == 1]
     lines.append(f"The first place may be that of {', '.join(first)}.")
     if same := [label[row.entrant] for row in rows if row.same and row.better is not None]:

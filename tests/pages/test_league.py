@@ -42,6 +42,22 @@ def test_what_is_said_follows_from_the_table(standings):
     assert "The same runs as PPO-Clip’s: per-sample." in lines
 
 
+@pytest.mark.parametrize(("estimate", "word"), [(0.9, "better"), (0.1, "worse")])
+def test_what_cannot_be_chance_at_all_is_shown(standings, estimate, word):
+    """A p-value may be so small that it is 0."""
+    rows = table(standings, "published")
+    sure = [
+        dataclasses.replace(
+            row, better=dataclasses.replace(row.better, estimate=estimate, p_holm=0.0)
+        )
+        if row.label == "is"
+        else row
+        for row in rows
+    ]
+    (line,) = [line for line in says(sure) if line.startswith(f"Shown to be {word} than PPO-Clip")]
+    assert "is" in line.partition(": ")[2].rstrip(".").split(", ")
+
+
 def test_a_newcomer_is_named_and_cannot_open_a_tag(out, standings):
     alone = standings.rules.with_newcomer("ramp(eps=0.3)")
     leagues.play(course("new", "", alone, standings.scales["tuning"]), out)
