@@ -42,7 +42,7 @@ def league(
 
     Args:
         shape: the newcomer, such as my.py:Mine
-        knob: parameters that set its radius, unless its class says so
+        knob: numbers that set its radius, in its parts too, unless its class says so
         quick: a league of five shapes in one cell instead, trained here: a smoke test
         runs: a file of standings, or the folder of a league's runs; by default the shipped ones
         out: folder for the runs

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from klip.engine.fields import check_runs, types_of
 from klip.errors import KlipError
 from klip.ppo.config import OWN, Config
-from klip.shapes import numbers, parse
+from klip.shapes import Region, numbers, parse
 from klip.shapes.value import with_numbers
 
 
@@ -34,15 +34,26 @@ def path_in(shape: str, knob: str) -> str | None:
     """
     if knob in types_of(Config) and knob not in OWN:
         return None
-    paths = list(numbers(parse(shape)))
-    found = [p for p in paths if knob in (p, f"shape.{p}")]
-    found = found or [p for p in paths if p.split(".")[-1] == knob]
+    region = parse(shape)
+    found = paths_to(region, knob)
     if len(found) == 1:
         return found[0]
     if found:
         raise KlipError(f"{knob!r} is in {shape} several times: give one of {', '.join(found)}")
+    paths = list(numbers(region))
     has = f"it has {', '.join(paths)}" if paths else "it has no number"
     raise KlipError(f"{knob!r} is no config field, and {shape} has no such number: {has}")
+
+
+def paths_to(region: Region, name: str) -> list[str]:
+    """Where a number of a shape may lie: at this path, or else everywhere in it under this name.
+
+    >>> paths_to(parse("clip + kl-k3"), "eps"), paths_to(parse("kl-k2 + kl-k3"), "b")
+    (['shape.eps'], ['shape.b', 'penalty.b'])
+    """
+    paths = list(numbers(region))
+    exact = [path for path in paths if name in (path, f"shape.{path}")]
+    return exact or [path for path in paths if path.split(".")[-1] == name]
 
 
 def turned(shape: str, fields: Mapping[str, Any], knobs: Mapping[str, Any]) -> Setting:

@@ -21,9 +21,10 @@ from klip.engine.fields import typed
 from klip.engine.plan import Plan, check_keys, seeds_in
 from klip.errors import KlipError
 from klip.ppo.config import OWN, Config, config
-from klip.shapes import Region, parse
+from klip.ppo.knobs import paths_to
+from klip.shapes import Region, numbers, parse
 from klip.shapes.names import brief
-from klip.shapes.value import is_number
+from klip.shapes.value import is_number, with_numbers
 
 StageName = Literal["tuning", "testing"]
 KEYS: Final = {"about", "kind", "tasks", "shapes", "factors", "stress", "tuning", "testing"}
@@ -166,28 +167,25 @@ class Rules:
 def knob_of(region: Region) -> tuple[str, ...]:
     """The parameters that set a shape's radius, as the shape says; an error where it does not.
 
+    A shape without a number has no radius.
+
     >>> knob_of(parse("sapo"))
     ('tau_positive', 'tau_negative')
     """
     knob = (region.knob,) if isinstance(region.knob, str) else region.knob
-    if knob is None:
+    there = numbers(region)
+    if knob is None and there:
         raise KlipError(
-            f"{brief(str(region))} does not say which parameter sets its radius: write "
-            'knob = ("eps",) in its class, or give --knob eps'
+            f"{brief(str(region))} does not say which parameter sets its radius: give --knob with "
+            f'one or more of {", ".join(there)}; a class says it by knob = ("{next(iter(there))}",)'
         )
-    check_knob(region, knob)
-    return tuple(knob)
+    check_knob(region, knob or ())
+    return tuple(knob or ())
 
 
 def check_knob(region: Region, knob: Sequence[str]) -> None:
     """Raise where a knob is no number of the shape's."""
-    known = region.parameters
-    for name in knob:
-        if name not in known and name not in {f.name for f in dataclasses.fields(region)}:
-            there = ", ".join(known) or "none"
-            raise KlipError(f"{region.name} has no parameter {name!r} to tune; it has {there}")
-    values = [getattr(region, name) for name in knob]
-    if knob and not any(is_number(value) for value in values):
+    if knob and not _radius(region, knob):
         raise KlipError(f"{region.name}: {', '.join(knob)} is no number that can be tuned")
 
 
@@ -196,12 +194,29 @@ def scaled(region: Region, knob: Sequence[str], factor: float) -> str:
 
     >>> scaled(parse("clip-higher"), ("eps", "low", "high"), 2), scaled(parse("is"), (), 1)
     ('clip-higher(low=0.4, high=0.56)', 'is')
+    >>> scaled(parse("clip + kl-k3"), ("eps",), 2)
+    'clip(eps=0.4) + kl-k3(b=1.0)'
     """
     if factor == 1:
         return str(region)
-    values = {name: getattr(region, name) for name in knob}
-    new = {k: float(f"{v * factor:.12g}") for k, v in values.items() if is_number(v)}
-    return str(dataclasses.replace(region, **new))
+    radius = _radius(region, knob)
+    new = {path: float(f"{value * factor:.12g}") for path, value in radius.items()}
+    return str(parse(str(with_numbers(region, new))))
+
+
+def _radius(region: Region, knob: Sequence[str]) -> dict[str, float]:
+    """The numbers that a knob names, in the parts of a shape too, by path: those that are set."""
+    own, there = {f.name for f in dataclasses.fields(region)}, numbers(region)
+    found: dict[str, float] = {}
+    for name in knob:
+        paths = [name] if name in own else paths_to(region, name)
+        if not paths:
+            has = ", ".join(there) or "none"
+            raise KlipError(f"{region.name} has no parameter {name!r} to tune; it has {has}")
+        if len(paths) > 1:
+            raise KlipError(f"{region.name} has {name!r} several times: give {', '.join(paths)}")
+        found |= {path: there[path] for path in paths if is_number(there.get(path))}
+    return found
 
 
 def read_rules(data: Mapping[str, Any]) -> Rules:

@@ -41,7 +41,7 @@ def league(
 
     Args:
         shape: the newcomer; without one, nothing is trained
-        knob: parameters that set its radius, unless its class says so
+        knob: numbers that set its radius, in its parts too, unless its class says so
         quick: a league of a few shapes in one cell instead, trained here: a smoke test
         runs: a file of standings, or the folder of a league's runs; those that come with Klip
             unless given

@@ -97,12 +97,32 @@ def test_a_league_needs_all_its_parts():
         ("clip", (), "plays in the league already"),
         ("ramp", ("length",), "ramp has no parameter 'length' to tune; it has eps, width"),
         ("clip + kl-k3", (), "does not say which parameter sets its radius"),
+        ("clip + kl-k3", (), "one or more of shape.eps, penalty.b"),
+        ("clip + kl-k2 + kl-k3", ("b",), "'b' several times: give shape.penalty.b, penalty.b"),
         ("topr", ("sign",), "is no number that can be tuned"),
     ],
 )
 def test_a_newcomer_that_cannot_play_is_a_line(shape, knob, words):
     with pytest.raises(KlipError, match=words):
         rules().with_newcomer(shape, knob)
+
+
+def test_a_newcomer_may_be_composed_and_its_knob_in_a_part():
+    composed = rules().with_newcomer("clip + kl-k3", ["shape.eps", "b"])
+    assert {t.job.shape for t in composed.trials("tuning")} == {
+        "clip(eps=0.1) + kl-k3(b=0.5)",
+        "clip(eps=0.2) + kl-k3(b=1.0)",
+        "clip(eps=0.4) + kl-k3(b=2.0)",
+    }
+
+
+def test_a_shape_without_a_number_has_no_radius():
+    @dataclasses.dataclass(frozen=True)
+    class Plain(Shape):
+        def multiplier(self, s):
+            return s.w * s.advantage
+
+    assert knob_of(Plain()) == ()
 
 
 def test_stages_follow_each_other_to_the_end(tmp_path):
