@@ -215,7 +215,9 @@ def _radius(region: Region, knob: Sequence[str]) -> dict[str, float]:
             raise KlipError(f"{region.name} has no parameter {name!r} to tune; it has {has}")
         if len(paths) > 1:
             raise KlipError(f"{region.name} has {name!r} several times: give {', '.join(paths)}")
-        found |= {path: there[path] for path in paths if is_number(there.get(path))}
+        (path,) = paths
+        if is_number(there.get(path)):
+            found[path] = there[path]
     return found
 
 
