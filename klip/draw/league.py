@@ -93,26 +93,30 @@ def radii(standings: Standings) -> Picture:
     return Picture("radii", (tuning, cost), 2, (4.2, 1.0 + 0.2 * len(costs)))
 
 
+def stress_looks(standings: Standings) -> Mapping[str, Look]:
+    """A look for each stress."""
+    return looks(stress.name for stress in standings.rules.stress)
+
+
 def under_stress(standings: Standings, tables: Tables) -> Picture | None:
-    """The score under the hardest stress against that under the mildest."""
-    if len(standings.rules.stress) < 2:
+    """The scores of each shape under each stress, beside each other; the highest over all first."""
+    own, panels = stress_looks(standings), []
+    if len(own) < 2:
         return None
-    own, panels = league_looks(standings), []
-    mild, hard = standings.rules.stress[0].name, standings.rules.stress[-1].name
+    aside = np.linspace(-0.18, 0.18, len(own))
     for which, rows in tables.items():
         label = names(rows)
-        ends = [row.stress[name].estimate for row in rows for name in (mild, hard)]
-        edge = np.array([min(ends), max(ends)])
-        marks: list[Mark] = [Line("", looks(["equal"])["equal"], edge, edge, published=True)]
-        for row in rows:
-            x, y = row.stress[mild], row.stress[hard]
-            about = f"{mild}: {x.estimate:.2f}"
-            marks.append(
-                Whisker(label[row.entrant], x.estimate, y.estimate, y.low, y.high,
-                        own[row.entrant], about, upright=True)
-            )  # fmt: skip
-        panels.append(Panel(TITLES[which], Axis(f"{SCORE}, {mild}"), Axis(f"{hard}"), tuple(marks)))
-    return Picture("stress", tuple(panels), 2, (4.2, 3.6))
+        marks: list[Mark] = [Guide(1.0, "PPO-Clip, as published", "x")]
+        for place, row in enumerate(rows):
+            for (name, look), off in zip(own.items(), aside, strict=True):
+                e = row.stress[name]
+                marks.append(
+                    Whisker(f"{label[row.entrant]}, {name}", place + float(off), e.estimate, e.low,
+                            e.high, look)
+                )  # fmt: skip
+        axis = _down([label[row.entrant] for row in rows])
+        panels.append(Panel(TITLES[which], Axis(SCORE), axis, tuple(marks)))
+    return Picture("stress", tuple(panels), 2, (4.2, 1.0 + 0.2 * len(panels[0].y.ticks)))
 
 
 def properties(

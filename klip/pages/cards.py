@@ -41,8 +41,10 @@ class Card:
     picture: Markup | None = None
     others: tuple[tuple[str, Markup], ...] = ()
     """Other contexts, in words, and the picture at each."""
+    promises: tuple[tuple[str, str, str], ...] = ()
+    """Its guarantees: the name, value and meaning of each."""
     properties: tuple[tuple[str, str, str], ...] = ()
-    """The name, value and meaning of each."""
+    """The same of its profile."""
     remark: str = ""
     """What the card assumes or cannot show."""
 
@@ -134,7 +136,8 @@ def _card(
         drawn.reference,
         pictures[0][1] if pictures else None,
         tuple(pictures[1:]),
-        promised + described,
+        promised,
+        described,
         " ".join(remarks),
     )
 

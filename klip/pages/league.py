@@ -17,6 +17,7 @@ from klip.pages.cards import card
 from klip.pages.template import page
 from klip.pages.words import marks
 from klip.runs.files import own_folder, write_whole
+from klip.shapes.names import brief
 from klip.studies.comparing import CLAIM
 from klip.studies.predicting import predictions
 from klip.studies.standings import WHICH, Standing, Standings, Which, sensitivity, table
@@ -64,6 +65,7 @@ def render(standings: Standings) -> str:
         "says": {which: says(rows) for which, rows in tables.items()},
         "tables": [_table(which, rows) for which, rows in tables.items()],
         "looks": draw.league_looks(standings),
+        "stress_looks": draw.stress_looks(standings),
         "picture": pictures.get,
         "cards": [_card(standings, tables, row) for row in tuned],
         "smoke": len(standings.rules.cells) == 1,
@@ -101,9 +103,10 @@ def says(rows: Sequence[Standing]) -> list[str]:
 def _table(which: Which, rows: Sequence[Standing]) -> dict[str, Any]:
     label = draw.names(rows)
     lines = [
-        {"row": row, "label": label[row.entrant], "mark": mark, "says": _reading(row)}
+        {"row": row, "label": label[row.entrant], "spelled": brief(row.spelling), "mark": mark,
+         "says": _reading(row)}
         for row, mark in zip(rows, marks([row.iqm for row in rows]), strict=True)
-    ]
+    ]  # fmt: skip
     return {"title": draw.TITLES[which], "lines": lines, "stress": list(rows[0].stress)}
 
 

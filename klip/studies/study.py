@@ -11,6 +11,7 @@ Nothing of a run is executed: a shape or task that is somebody's code is only na
 from __future__ import annotations
 
 import importlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -187,7 +188,7 @@ class Study:
                 firsts, labels([run.config for run in firsts]), groups.values(), strict=True
             )
         ]
-        return tuple(sorted(variants, key=lambda v: (v.task, _rank(v.shape), v.label)))
+        return tuple(sorted(variants, key=lambda v: (v.task, _rank(v.shape), natural(v.label))))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -242,13 +243,23 @@ def area_per_step(steps: Column, values: Column) -> float | None:
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
-def _rank(shape: str) -> tuple[int, int, str]:
+def natural(text: str) -> list[str | float]:
+    """A key by which words go by the alphabet, and the numbers among them by their size.
+
+    >>> sorted(["kl(b=10.0)", "kl(b=3.0)", "kl-k3(b=1.0)"], key=natural)
+    ['kl(b=3.0)', 'kl(b=10.0)', 'kl-k3(b=1.0)']
+    """
+    parts = re.split(r"((?<![\w.])-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)", text)
+    return [float(part) if i % 2 else part for i, part in enumerate(parts)]
+
+
+def _rank(shape: str) -> tuple[int, int, list[str | float]]:
     known, families = [*PAPER.values()], {family(text) for text in PAPER.values()}
     place = known.index(shape) if shape in known else len(known)
     if place == 0:
-        return 0, 0, ""
+        return 0, 0, []
     asked = 1 if ":" in shape else 2 if family(shape) not in families else 3
-    return asked, place, brief(shape)
+    return asked, place, natural(brief(shape))
 
 
 def ordered(runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -45,8 +45,25 @@ def test_shapes_without_a_radius_have_no_line(standings):
     assert all(mark.estimate >= 0 for mark in cost.marks)
 
 
-def test_stress_needs_two(standings, tables):
-    assert len(draw.under_stress(standings, tables).panels) == 2
+def test_each_shape_has_a_row_with_its_score_under_each_stress(standings, tables):
+    picture = draw.under_stress(standings, tables)
+    for panel, rows in zip(picture.panels, tables.values(), strict=True):
+        marks = [mark for mark in panel.marks if isinstance(mark, Whisker)]
+        assert len(marks) == 2 * len(rows) == 2 * len(panel.y.ticks)
+        for mark in marks:
+            row = rows[round(mark.at)]
+            stress = mark.label.rpartition(", ")[2]
+            assert (mark.estimate, panel.y.ticks[round(mark.at)][1]) == (
+                row.stress[stress].estimate,
+                draw.names(rows)[row.entrant],
+            )
+            assert mark.look == draw.stress_looks(standings)[stress]
+
+
+def test_one_stress_is_not_compared_with_itself(tmp_path):
+    leagues.play(leagues.small(stress=leagues.PLAN["stress"][:1]), tmp_path)
+    one = read_standings(tmp_path)
+    assert draw.under_stress(one, {which: table(one, which) for which in WHICH}) is None
 
 
 def test_properties_divide_the_shapes(standings, tables):

@@ -11,8 +11,11 @@ def test_a_card_has_formula_picture_and_profile():
     clip = card("clip(eps=0.2)")
     assert clip.label == "clip"
     assert "<svg" in clip.picture
-    assert clip.properties[0][:2] == ("guarantees", "T1 yes, T2 yes, T3 no")
-    assert clip.properties[1][:2] == ("inner loop ends", "w = 1 + max(0.2, 0.2 P-/P+)")
+    assert [promise[:2] for promise in clip.promises] == [
+        ("guarantees", "T1 yes, T2 yes, T3 no"),
+        ("inner loop ends", "w = 1 + max(0.2, 0.2 P-/P+)"),
+    ]
+    assert ("sign", "zero") in [of[:2] for of in clip.properties]
     assert clip.remark == ""
 
 
@@ -24,7 +27,7 @@ def test_somebodys_code_is_drawn_as_its_runs_kept_it():
     kept = replace(portrait(parse("ramp")), spelling="my.py:Mine(a=1)", formula="<b>mine</b>")
     mine = card("my.py:Mine(a=1)", kept)
     assert mine.picture == card(str(parse("ramp"))).picture
-    assert mine.properties[:2] == card(str(parse("ramp"))).properties[:2]
+    assert mine.promises == card(str(parse("ramp"))).promises != ()
     before = card("my.py:Mine(a=1)", replace(kept, guarantees=None))
     assert "klip guarantee says them" in before.remark
     assert "klip guarantee says them" not in mine.remark
@@ -34,7 +37,7 @@ def test_somebodys_code_is_drawn_as_its_runs_kept_it():
     troubled = card(
         "my.py:Mine(a=1)", replace(kept, poses=(), profile=None, guarantees=None, trouble="E: no")
     )
-    assert (troubled.picture, troubled.properties) == (None, ())
+    assert (troubled.picture, troubled.promises, troubled.properties) == (None, (), ())
     assert "raised E: no" in troubled.remark
 
 

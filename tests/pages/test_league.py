@@ -32,6 +32,9 @@ def test_the_page_is_rebuilt_to_the_same_bytes_from_any_order(standings, tmp_pat
     assert page.index('id="scores"') < page.index('id="ranks"') < page.index('id="tables"')
     for words in ("spo × 2", "the same runs", "failed in", "Does theory predict practice?"):
         assert words in page
+    cards = page.partition('id="shapes"')[2]
+    assert cards.count("T1 yes, T2 yes, T3 no") >= 2 * 2  # clip and per-sample: seen, and in full
+    assert "rank 1 to 1" not in page
     assert "http" not in page.partition("<script")[0].replace("http-equiv", "")
 
 

@@ -1,10 +1,12 @@
 """Studies: runs in order, their variants and labels."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from klip.runs import read_run
 from klip.studies.reading import read_study
-from klip.studies.study import area_per_step, plain
+from klip.studies.study import area_per_step, natural, plain
 from tests.studies.folders import config, make_run, make_study, small
 
 
@@ -53,6 +55,28 @@ def test_labels_with_their_own_numbers_come_first(tmp_path):
     for shape in ("clip(eps=0.1)", "clip(eps=0.2)", "spo(eps=0.2)", "kl(b=0.1)"):
         make_run(tmp_path, config(shape=shape, **small()))
     assert read_study(tmp_path).labels == ("clip", "spo", "clip(eps=0.1)", "kl(b=0.1)")
+
+
+def test_settings_are_in_the_order_of_their_numbers(tmp_path):
+    for b in (10.0, 0.03, 3.0, 1.0):
+        make_run(tmp_path, config(shape=f"kl(b={b})", **small()))
+    for lag in (16, 2):
+        make_run(tmp_path, config(**small(lag=lag)))
+    assert read_study(tmp_path).labels == (
+        "clip, lag 2", "kl", "clip, lag 16", "kl(b=0.03)", "kl(b=3.0)", "kl(b=10.0)",
+    )  # fmt: skip
+
+
+@given(st.lists(st.text("ab(=,-.0123456789e", max_size=8), max_size=6))
+def test_any_labels_can_be_ordered(labels):
+    """Words and numbers are never compared with each other, whatever a shape is called."""
+    assert len(sorted(labels, key=natural)) == len(labels)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2))
+def test_labels_that_differ_in_a_number_go_by_its_size(numbers):
+    labels = {f"kl-k3(b={number}), lag 2": number for number in numbers}
+    assert [labels[label] for label in sorted(labels, key=natural)] == sorted(labels.values())
 
 
 def test_labels_with_usual_settings_come_before_others(tmp_path):
