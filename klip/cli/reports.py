@@ -51,6 +51,7 @@ def pack(
         Path("runs"),
     ),
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("packed"),
+    ended: bool = False,
 ) -> None:
     """Put the metrics of all runs into a few small files, from which reports can be made.
 
@@ -59,11 +60,12 @@ def pack(
     Args:
         runs: folders that `klip train` or `klip run` wrote, or packs
         output: folder to write: runs.json, and one Parquet file per task
+        ended: leave out runs that are still going on, stopped or failed
 
     """
     from klip.pages.making import pack
 
-    packed = pack(runs, output)
+    packed = pack(runs, output, ended)
     for path in packed.files:
         print(f"wrote {path}")
     print(f"{packed.runs} runs in {packed.size / 1e6:.1f} MB")

@@ -79,7 +79,9 @@ def report(
 
 
 def pack(
-    runs: str | Path | Sequence[str | Path] = ("runs",), output: str | Path = "packed"
+    runs: str | Path | Sequence[str | Path] = ("runs",),
+    output: str | Path = "packed",
+    ended: bool = False,
 ) -> Packed:
     """Put the metrics of all runs into a few small files, from which reports can be made.
 
@@ -94,13 +96,14 @@ def pack(
     Args:
         runs: folder that `klip.train` or `klip.run` wrote, or several, or packs among them
         output: folder to write: runs.json, and one Parquet file per task
+        ended: leave out runs that are still going on, stopped or failed
 
     Returns:
         the files that were written, their size in bytes, and how many runs are in them
 
     """
     sources = [runs] if isinstance(runs, (str, Path)) else runs
-    study = gathered([Path(source) for source in sources], workers=_processes())
+    study = gathered([Path(source) for source in sources], _processes(), ended)
     return packing.pack(study, Path(output))
 
 

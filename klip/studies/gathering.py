@@ -10,6 +10,7 @@ A run that is there twice is one run. Where both have ended with other bytes, ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from klip.engine.advance import Keeping
@@ -22,7 +23,7 @@ from klip.studies.reading import read_one, read_study
 from klip.studies.study import Run, Study, ordered
 
 
-def gathered(sources: Sequence[Path], workers: int = 1) -> Study:
+def gathered(sources: Sequence[Path], workers: int = 1, ended: bool = False) -> Study:
     """The runs of several folders and packs, each once, and what leagues have frozen there.
 
     Of a run that has ended in one of them and not in another, the one that has ended is taken. The
@@ -35,6 +36,7 @@ def gathered(sources: Sequence[Path], workers: int = 1) -> Study:
     Args:
         sources: folders of runs, or packs
         workers: processes that read, where there are many runs
+        ended: leave out runs that have not ended
 
     """
     if not sources:
@@ -43,11 +45,17 @@ def gathered(sources: Sequence[Path], workers: int = 1) -> Study:
     for source, study in studies.items():
         if not study.runs:
             raise KlipError(f"there are no runs in {source}; `klip train` makes some")
-    if len(studies) == 1:
+    if len(studies) > 1:
+        runs, _ = _merged(studies)
+        trouble = {line for study in studies.values() for line in study.trouble}
+        study = Study(ordered(runs.values()), tuple(sorted(trouble)), _choices(studies))
+    if not ended:
         return study
-    runs, _ = _merged(studies)
-    trouble = {line for study in studies.values() for line in study.trouble}
-    return Study(ordered(runs.values()), tuple(sorted(trouble)), _choices(studies))
+    over = tuple(run for run in study.runs if _ended(run))
+    if not over:
+        places = ", ".join(map(str, sources))
+        raise KlipError(f"no run has ended in {places}: pack it without --ended, or later")
+    return replace(study, runs=over)
 
 
 def read_have(packs: Sequence[str | Path]) -> Have:

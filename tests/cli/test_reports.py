@@ -46,9 +46,13 @@ def test_options_reach_the_pack(monkeypatch, capsys):
     calls = []
     assert main(["pack"]) == 0
     assert main(["pack", "there", "-o", "b"]) == 0
-    assert main(["pack", "here", "there", "-o", "b"]) == 0
+    assert main(["pack", "here", "there", "-o", "b", "--ended"]) == 0
     here, there, to = Path("here"), Path("there"), Path("b")
-    assert calls == [((Path("runs"),), Path("packed")), ((there,), to), ((here, there), to)]
+    assert calls == [
+        ((Path("runs"),), Path("packed"), False),
+        ((there,), to, False),
+        ((here, there), to, True),
+    ]
     assert capsys.readouterr().out.splitlines()[-2:] == ["wrote b/runs.json", "12 runs in 3.5 MB"]
 
 

@@ -70,6 +70,25 @@ def test_only_a_run_that_is_over_is_had(tmp_path, count, status, counts):
     assert len(read_have([tmp_path / "pack"]).runs) == counts
 
 
+@pytest.mark.parametrize("sources", ["a", "ab", "ba"])
+def test_runs_that_go_on_are_left_out_of_a_pack_where_asked(tmp_path, sources):
+    make_run(tmp_path / "a", config(**small()), 5, "running")
+    make_run(tmp_path / "a", config(seed=1, **small()), 5, "diverged")
+    make_run(tmp_path / "b", config(seed=2, **small()))
+    places = [tmp_path / source for source in sources]
+    packed = klip.pack(places, tmp_path / "pack", ended=True)
+    assert packed.runs == len(sources)
+    assert {run.seed for run in read_study(tmp_path / "pack").runs} == {*range(1, packed.runs + 1)}
+    assert klip.pack(places, tmp_path / "all").runs == packed.runs + 1
+
+
+def test_a_pack_of_nothing_that_has_ended_is_refused(tmp_path):
+    make_run(tmp_path / "a", config(**small()), 5, "running")
+    with pytest.raises(KlipError, match=r"no run has ended in .*without --ended"):
+        klip.pack(tmp_path / "a", tmp_path / "pack", ended=True)
+    assert not (tmp_path / "pack").exists()
+
+
 def test_the_run_of_a_job_is_of_its_folder_or_of_a_pack(tmp_path):
     job = job_of("CartPole-v1", **small(minibatch=16))
     make_run(tmp_path / "a", job.stored)
