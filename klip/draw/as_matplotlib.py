@@ -5,6 +5,7 @@ The bytes of the files depend on the description alone.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,13 +21,23 @@ from klip.draw.style import figure, save, styled
 FORMATS: Final = ("pdf", "svg", "png")
 SOFT: Final = 0.15
 """How dark a band is."""
+NAME: Final = 60
+"""Characters of a row's name in a line; longer ones have several, in small type."""
+SMALL: Final = 0.75
+"""Of the usual size."""
+FREE: Final = 18
+"""Characters of a row's name for which a panel is wide enough."""
+CHARACTER: Final = 0.068
+"""The width of one, in inches."""
 
 
 def drawn(picture: Picture) -> Figure:
     """The figure, with one legend for all panels: a label looks the same in each."""
     rows, columns = picture.grid
     width, height = picture.size
-    fig = figure(width * columns, height * rows)
+    names = [lines for panel in picture.panels for lines in _names(panel.y)]
+    longest = max((max(map(len, lines)) * _scale(lines) for lines in names), default=0)
+    fig = figure((width + CHARACTER * max(longest - FREE, 0)) * columns, height * rows)
     with styled():
         for place, panel in enumerate(picture.panels, 1):
             _draw(fig.add_subplot(rows, columns, place), panel)
@@ -116,7 +127,10 @@ def _axis(ax: Axes, axis: Axis, name: str) -> None:
     if axis.log:
         ax.set(**{f"{name}scale": "log"})
     if axis.ticks:
-        side.set_ticks([at for at, _ in axis.ticks], [_plain(text) for _, text in axis.ticks])
+        names = _names(axis)
+        side.set_ticks([at for at, _ in axis.ticks], ["\n".join(lines) for lines in names])
+        for text, lines in zip(side.get_ticklabels(), names, strict=True):
+            text.set_fontsize(text.get_fontsize() * _scale(lines))
         side.set_minor_locator(NullLocator())
     elif not axis.log:
         side.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
@@ -125,6 +139,15 @@ def _axis(ax: Axes, axis: Axis, name: str) -> None:
     if axis.down:
         places = [at for at, _ in axis.ticks]
         ax.set(**{f"{name}lim": (max(places) + 0.6, min(places) - 0.6)})
+
+
+def _names(axis: Axis) -> list[list[str]]:
+    """The lines of the name of each tick."""
+    return [textwrap.wrap(_plain(text), NAME) or [""] for _, text in axis.ticks]
+
+
+def _scale(lines: list[str]) -> float:
+    return 1.0 if len(lines) == 1 else SMALL
 
 
 def _legend(fig: Figure) -> None:

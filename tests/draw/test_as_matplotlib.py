@@ -1,11 +1,15 @@
 """Figures: that they draw what is described, and that the same study gives the same bytes."""
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 
 from klip.draw.as_matplotlib import FORMATS, compact, drawn, write
 from klip.draw.palette import PLAIN, looks
 from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Panel, Picture, Whisker
 from klip.draw.pictures import pictures
+from klip.draw.style import styled
 from klip.pages.writing import report_of
 from klip.studies.findings import find
 from klip.studies.packing import pack
@@ -78,3 +82,22 @@ def test_the_same_bytes_from_folders_and_from_a_pack(tmp_path):
     assert len(first) == len(stems) * len(FORMATS)
     for a, b in zip(first, second, strict=True):
         assert a.read_bytes() == b.read_bytes(), a.name
+
+
+@pytest.mark.parametrize("length", [5, 30, 110])
+def test_names_of_rows_have_room(length):
+    """Within the figure, beside no other panel's marks, and no two on each other."""
+    names = [f"shape-{i}" + " setting" * (length // 8) for i in range(12)]
+    rows = Axis(ticks=tuple((float(i), name) for i, name in enumerate(names)), down=True)
+    marks = tuple(Whisker(name, i, 1.0, 0.0, 2.0) for i, name in enumerate(names))
+    panels = tuple(Panel(f"task {k}", Axis("return"), rows, marks) for k in range(3))
+    fig = drawn(Picture("intervals", panels, 4, (3.1, 0.75 + 0.2 * len(names))))
+    with styled():
+        fig.draw_without_rendering()
+    right = 0.0
+    for ax in fig.axes:
+        boxes = [text.get_window_extent() for text in ax.get_yticklabels()]
+        assert min(box.x0 for box in boxes) >= right
+        assert all(a.y0 >= b.y1 - 1 for a, b in pairwise(boxes))
+        right = ax.get_window_extent().x1
+    assert right <= fig.bbox.x1
