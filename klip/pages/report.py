@@ -33,6 +33,9 @@ from klip.studies.study import Study
 from klip.studies.tables import Difference
 from klip.studies.tested import Tested
 
+NAMED = 8
+"""The most comparisons that the first sentences name one by one."""
+
 
 def render(
     findings: Findings, pictures: Mapping[str, Picture], refresh: float | None = None
@@ -81,13 +84,11 @@ def answer(findings: Findings) -> list[str]:
     others = [d for d in compared if not d.identical]
     sentences = []
     for shown in ("higher", "lower"):
-        names = [
-            f"{d.first.label} on {d.first.task} ({words.difference(d.final)})"
-            for d in others
-            if words.verdict(d.final) == shown
-        ]
-        if names:
-            sentences.append(f"Shown to end {shown} than PPO-Clip: {'; '.join(names)}.")
+        sure = [d for d in others if words.verdict(d.final) == shown]
+        if sure:
+            named = [f"{_what(d)} ({words.difference(d.final)})" for d in sure]
+            few = named if len(named) <= NAMED else _counted(sure, others)
+            sentences.append(f"Shown to end {shown} than PPO-Clip: {'; '.join(few)}.")
     unsure = [d for d in others if words.verdict(d.final) == "open"]
     if others and len(unsure) == len(others):
         sentences.append("No shape is shown to end higher or lower than PPO-Clip.")
@@ -116,6 +117,21 @@ def answer(findings: Findings) -> list[str]:
             f"Claims are corrected for {family} comparisons (Holm), intervals are not."
         )
     return sentences
+
+
+def _what(d: Difference) -> str:
+    return f"{d.first.label} on {d.first.task}"
+
+
+def _counted(sure: Sequence[Difference], others: Sequence[Difference]) -> list[str]:
+    """How many of the comparisons on each task are sure, and between which sizes they lie."""
+    parts = []
+    for task in dict.fromkeys(d.first.task for d in sure):
+        sizes = [abs(d.final.estimate) for d in sure if d.first.task == task]
+        of = sum(d.first.task == task for d in others)
+        least, most = words.number(min(sizes), max(sizes)), words.number(max(sizes))
+        parts.append(f"{len(sizes)} of {of} on {task}, by {least} to {most}")
+    return parts
 
 
 @functools.cache
