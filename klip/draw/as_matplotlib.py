@@ -130,7 +130,7 @@ def _axis(ax: Axes, axis: Axis, name: str) -> None:
         names = _names(axis)
         side.set_ticks([at for at, _ in axis.ticks], ["\n".join(lines) for lines in names])
         for text, lines in zip(side.get_ticklabels(), names, strict=True):
-            text.set_fontsize(text.get_fontsize() * _scale(lines))
+            text.set_fontsize(float(text.get_fontsize()) * _scale(lines))
         side.set_minor_locator(NullLocator())
     elif not axis.log:
         side.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
