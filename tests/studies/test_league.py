@@ -33,7 +33,16 @@ def test_the_shipped_league_is_what_was_asked_for():
     assert {"Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"} == set(r.tasks)
     assert [s.config for s in r.stress] == [{"epochs": 10}, {"epochs": 40}]
     assert (r.factors, r.tuning.seeds, len(r.testing.seeds)) == ((0.5, 1, 2, 4), (1000, 1001), 8)
-    assert len(read_plan("league").configs) == (23 * 4 + 1) * 2 * 6
+    assert len(read_plan("league").configs) == (20 * 4 + 1) * 2 * 6
+
+
+def test_no_shape_of_the_shipped_league_needs_the_probability_of_an_action():
+    """Its tasks have continuous actions, of which there are densities alone."""
+    stages = read_plan("league").course
+    assert isinstance(stages, Course)
+    needs = {name: parse(name).initial.needs for name in stages.rules.shapes}
+    assert not [name for name, of in needs.items() if "old_log_prob" in of]
+    assert "old_log_prob" in parse("dppo-tv").initial.needs
 
 
 def test_a_stage_has_every_shape_radius_cell_and_seed_once():
