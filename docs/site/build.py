@@ -113,6 +113,7 @@ GROUPS = {
             "results/tokens/README",
             "results/stale/README",
             "results/guarantees/README",
+            "results/league/README",
         ),
         "benchmarks/README",
     ],
