@@ -35,7 +35,7 @@ def part(keeping: Keeping, tasks: list[str], epochs: list[int], shapes: list[str
         job
         for job in stage.configs
         if (not tasks or job.task in tasks)
-        and (not epochs or job.stored.get("epochs", 10) in epochs)
+        and (not epochs or job.stored["epochs"] in epochs)
         and (not shapes or family(job.names[0]) in shapes)
     ]
     return Plan(f"league, {stage.stage}", "A part of the league's runs.", tuple(jobs))

@@ -21,11 +21,11 @@ from klip.draw.style import figure, save, styled
 FORMATS: Final = ("pdf", "svg", "png")
 SOFT: Final = 0.15
 """How dark a band is."""
-NAME: Final = 60
+LONGEST_LINE: Final = 60
 """Characters of a row's name in a line; longer ones have several, in small type."""
-SMALL: Final = 0.75
-"""Of the usual size."""
-FREE: Final = 18
+SMALL_TYPE: Final = 0.75
+"""Its size beside the usual one's."""
+FITTING: Final = 18
 """Characters of a row's name for which a panel is wide enough."""
 CHARACTER: Final = 0.068
 """The width of one, in inches."""
@@ -37,7 +37,7 @@ def drawn(picture: Picture) -> Figure:
     width, height = picture.size
     names = [lines for panel in picture.panels for lines in _names(panel.y)]
     longest = max((max(map(len, lines)) * _scale(lines) for lines in names), default=0)
-    fig = figure((width + CHARACTER * max(longest - FREE, 0)) * columns, height * rows)
+    fig = figure((width + CHARACTER * max(longest - FITTING, 0)) * columns, height * rows)
     with styled():
         for place, panel in enumerate(picture.panels, 1):
             _draw(fig.add_subplot(rows, columns, place), panel)
@@ -143,11 +143,12 @@ def _axis(ax: Axes, axis: Axis, name: str) -> None:
 
 def _names(axis: Axis) -> list[list[str]]:
     """The lines of the name of each tick."""
-    return [textwrap.wrap(_plain(text), NAME) or [""] for _, text in axis.ticks]
+    return [textwrap.wrap(_plain(text), LONGEST_LINE) or [""] for _, text in axis.ticks]
 
 
 def _scale(lines: list[str]) -> float:
-    return 1.0 if len(lines) == 1 else SMALL
+    """The size of a name's type beside the usual one's."""
+    return 1.0 if len(lines) == 1 else SMALL_TYPE
 
 
 def _legend(fig: Figure) -> None:

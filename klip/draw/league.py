@@ -51,7 +51,7 @@ def scores(standings: Standings, tables: Tables) -> Picture:
             )  # fmt: skip
         axis = _down([label[row.entrant] for row in rows])
         panels.append(Panel(TITLES[which], Axis(SCORE), axis, tuple(marks)))
-    return Picture("league", tuple(panels), 2, (4.2, 1.0 + 0.2 * len(panels[0].y.ticks)))
+    return _lists("league", panels)
 
 
 def ranks(standings: Standings, tables: Tables) -> Picture:
@@ -66,7 +66,7 @@ def ranks(standings: Standings, tables: Tables) -> Picture:
         )  # fmt: skip
         axis = _down([label[row.entrant] for row in rows])
         panels.append(Panel(TITLES[which], Axis("rank, 95 % of resamples"), axis, marks))
-    return Picture("ranks", tuple(panels), 2, (4.2, 1.0 + 0.2 * len(panels[0].y.ticks)))
+    return _lists("ranks", panels)
 
 
 def radii(standings: Standings) -> Picture:
@@ -90,7 +90,7 @@ def radii(standings: Standings) -> Picture:
     )
     axis = _down([brief(name) for _, name in costs])
     cost = Panel("What one radius for all cells costs", Axis("normalised score"), axis, bars)
-    return Picture("radii", (tuning, cost), 2, (4.2, 1.0 + 0.2 * len(costs)))
+    return _lists("radii", (tuning, cost))
 
 
 def stress_looks(standings: Standings) -> Mapping[str, Look]:
@@ -116,7 +116,7 @@ def under_stress(standings: Standings, tables: Tables) -> Picture | None:
                 )  # fmt: skip
         axis = _down([label[row.entrant] for row in rows])
         panels.append(Panel(TITLES[which], Axis(SCORE), axis, tuple(marks)))
-    return Picture("stress", tuple(panels), 2, (4.2, 1.0 + 0.2 * len(panels[0].y.ticks)))
+    return _lists("stress", panels)
 
 
 def properties(
@@ -126,6 +126,12 @@ def properties(
     own = league_looks(standings)
     points = {row.entrant: (row.label, row.iqm.estimate, own[row.entrant]) for row in rows}
     return Picture("properties", divided(found, points, SCORE), 3, (3.4, 2.2))
+
+
+def _lists(stem: str, panels: Sequence[Panel]) -> Picture:
+    """Two lists beside each other, as tall as the longer one needs."""
+    most = max(len(panel.y.ticks) for panel in panels)
+    return Picture(stem, tuple(panels), 2, (4.2, 1.0 + 0.2 * most))
 
 
 def e_runs(row: Standing) -> str:

@@ -86,9 +86,8 @@ def answer(findings: Findings) -> list[str]:
     for shown in ("higher", "lower"):
         sure = [d for d in others if words.verdict(d.final) == shown]
         if sure:
-            named = [f"{_what(d)} ({words.difference(d.final)})" for d in sure]
-            few = named if len(named) <= NAMED else _counted(sure, others)
-            sentences.append(f"Shown to end {shown} than PPO-Clip: {'; '.join(few)}.")
+            which = _counted(sure, others) if len(sure) > NAMED else _named(sure)
+            sentences.append(f"Shown to end {shown} than PPO-Clip: {'; '.join(which)}.")
     unsure = [d for d in others if words.verdict(d.final) == "open"]
     if others and len(unsure) == len(others):
         sentences.append("No shape is shown to end higher or lower than PPO-Clip.")
@@ -119,8 +118,9 @@ def answer(findings: Findings) -> list[str]:
     return sentences
 
 
-def _what(d: Difference) -> str:
-    return f"{d.first.label} on {d.first.task}"
+def _named(sure: Sequence[Difference]) -> list[str]:
+    """Each comparison, with its difference."""
+    return [f"{d.first.label} on {d.first.task} ({words.difference(d.final)})" for d in sure]
 
 
 def _counted(sure: Sequence[Difference], others: Sequence[Difference]) -> list[str]:
