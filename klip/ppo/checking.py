@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from klip.errors import KlipError
 from klip.runs import LONGEST_NAME
 from klip.shapes import check_needs, parse
 from klip.shapes.code import digest_of_code
+from klip.shapes.names import brief
 
 if TYPE_CHECKING:
     from klip.ppo.config import Config
@@ -197,3 +199,23 @@ def check_task(c: Config) -> None:
             )
     if c.squash and isinstance(action, Box) and not np.isfinite([action.low, action.high]).all():
         raise KlipError(f"squash needs bounds, and actions of {c.task} have none: leave it out")
+
+
+def warn_of_densities(c: Config) -> None:
+    """Warn where a shape looks at an action's probability, and the task's actions have densities.
+
+    A density may be any number: where it is small, as at first in many dimensions, such a shape
+    holds nothing at all, and the run is one without a trust region.
+    """
+    from klip.tasks import Box, describe  # as above
+
+    if "old_log_prob" not in parse(c.shape).needs:
+        return
+    if isinstance(describe(c.task, c.arguments, c.processes).action, Box):
+        warnings.warn(
+            f"{brief(c.shape)} looks at the probability of an action, and actions of {c.task} have "
+            "densities, so it may hold nothing there: a shape of the ratio, such as clip or spo, "
+            "does",
+            RuntimeWarning,
+            stacklevel=2,
+        )

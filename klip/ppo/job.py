@@ -24,6 +24,7 @@ from klip.engine.plan import names_in
 from klip.errors import KlipError
 from klip.ppo.acting import Layout, layout_of
 from klip.ppo.arguments import arguments_in, spelled
+from klip.ppo.checking import warn_of_densities
 from klip.ppo.config import (
     OWN,
     Config,
@@ -96,6 +97,8 @@ def ready(configs: Sequence[Config]) -> None:
         except KlipError as error:
             troubles.setdefault(c.task, str(error))
     if not troubles:
+        for c in {(c.task, c.task_args, c.shape): c for c in configs}.values():
+            warn_of_densities(c)
         return
     able = dict.fromkeys(c.task for c in configs if c.task not in troubles)
     rest = f"; leave that out with --task {' '.join(able)}" if able else ""

@@ -5,6 +5,7 @@ import pytest
 from klip.errors import KlipError
 from klip.ppo.checking import age_weights, check_task
 from klip.ppo.config import config
+from klip.ppo.job import ready
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,16 @@ def test_no_clipping_and_all_late_fields_at_once():
 def test_ages_weigh_one_in_the_mean():
     for spelled in ("uniform", "geppo", "5 1 0"):
         assert sum(age_weights(spelled, 3)) == pytest.approx(3)
+
+
+def test_a_shape_of_the_probability_is_told_that_actions_have_densities():
+    masked = config("Hopper-v4", shape="dppo-tv")
+    with pytest.warns(RuntimeWarning, match="dppo-tv .* of Hopper-v4 have densities"):
+        ready([config("Hopper-v4"), masked])
+    inside = config("Pendulum-v1", shape="trgppo + kl-k3")
+    with pytest.warns(RuntimeWarning, match="of Pendulum-v1 have densities"):
+        ready([inside])
+
+
+def test_a_shape_of_the_probability_is_at_home_with_choices():
+    ready([config("CartPole-v1", shape="dppo-tv"), config("Hopper-v4")])  # warnings are errors
