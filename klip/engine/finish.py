@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from klip.engine.having import Have, taken_words
 from klip.engine.interruption import Interruption
 from klip.engine.job import Job, kind_of, unseeded, with_needs
 from klip.engine.memory import check_memory, demand
-from klip.engine.schedule import schedule
+from klip.engine.schedule import Schedule, schedule
 from klip.errors import KlipError
 from klip.runs import Damaged, read_run
 from klip.runs.files import shown
 
 ENDED = ("done", "diverged")
+HERE = "here"
+LONG = 60.0  # seconds; for less it is not worth a look how fast this machine is
 Listener = Callable[[Progress], None]
 Runner = Callable[[Sequence[Job], Keeping, Callable[[], bool]], Iterator[Progress]]
 """Trains jobs, says how each goes on, and ends early when asked to stop."""
@@ -163,7 +165,7 @@ def estimate(surveyed: Survey, cores: int, where: str) -> str:
     more = len(surveyed.missing) - len(missing)
     needed = f" and {more} that they need" if more else ""
     steps = sum(job.iterations * job.batch for job in missing)
-    planned = schedule(surveyed.missing, cores)
+    planned = foreseen(surveyed.missing, cores, where)
     machines = f"{cores} core{'s' if cores > 1 else ''} {where}"
     text = (
         f"{len(missing)} of {len(surveyed.jobs)} runs are missing{needed}, "
@@ -174,6 +176,15 @@ def estimate(surveyed: Survey, cores: int, where: str) -> str:
         text += f" (a guess for {', '.join(planned.guessed)}, which nobody has measured)"
     old = demand(planned.groups, cores).words
     return f"{text}; {old}{taken}" if old else f"{text}{taken}"
+
+
+def foreseen(jobs: Sequence[Job], cores: int, where: str) -> Schedule:
+    """The schedule of some jobs; if they run here and take long, at the pace of this machine."""
+    planned = schedule(jobs, cores)
+    if where != HERE or planned.seconds < LONG:
+        return planned
+    pace = max(kind_of(name).pace() for name in {job.kind for job in jobs})
+    return replace(planned, seconds=pace * planned.seconds)
 
 
 def duration(seconds: float) -> str:

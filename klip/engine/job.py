@@ -172,6 +172,8 @@ class Kind:
     """what a group keeps of earlier iterations"""
     measured: Callable[[Any], bool] = lambda job: True
     """whether anybody has measured what such a job costs"""
+    pace: Callable[[], float] = lambda: 1.0
+    """how many times as long this machine takes as the one where that was measured"""
     needs: Callable[[Any], Sequence[Any]] = lambda job: ()
     """jobs that must be done before this one begins"""
     keys: frozenset[str] = frozenset()

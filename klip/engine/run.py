@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 from klip.engine.crew import cores_for
-from klip.engine.finish import Listener, Result, Runner, ended, finish, here, survey
+from klip.engine.finish import HERE, Listener, Result, Runner, ended, finish, here, survey
 from klip.engine.having import having
 from klip.engine.plan import Plan, read_plan
 from klip.engine.resume import read_jobs
@@ -34,7 +34,7 @@ def site(workers: int | None = None, ray: str | None = None, limit: float | None
 
     """
     if ray is None:
-        return Site(here(workers, limit), cores_for(workers), "here")
+        return Site(here(workers, limit), cores_for(workers), HERE)
     if workers is not None:
         raise KlipError("workers is for this machine and ray for a cluster: give one of them")
     if limit is not None:

@@ -2,12 +2,14 @@
 
 A group cannot be cut in the middle, so a core that gets the last long one alone leaves the others
 idle. Groups go out longest first, to whichever core is free; where that would still leave cores
-idle, the longest are cut in two. What others need goes out before them.
+idle, the longest are cut in two. What others need goes out before them. Runs of one name, which
+share their compiled programs, stay together: a process compiles what its own group needs.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -40,7 +42,7 @@ def schedule(jobs: Sequence[Job], cores: int) -> Schedule:
         longest = max(groups, key=cost)
         if len(longest) == 1:
             break
-        cut = [group for group in groups if group is not longest] + [longest[::2], longest[1::2]]
+        cut = [group for group in groups if group is not longest] + in_parts(longest, 2)
         new, share = simulate([cost(group) for group in cut], cores)
         if new >= seconds:  # smaller groups cost more, and here more than the idle core did
             break
@@ -59,8 +61,15 @@ def in_lockstep(jobs: Sequence[Job], cores: int) -> list[list[Job]]:
     groups = []
     for members in alike.values():
         parts = cores * -(-len(members) // (cores * LARGEST))
-        groups += [members[part::parts] for part in range(min(parts, len(members)))]
+        together = sorted(members, key=lambda job: job.names[0])
+        groups += in_parts(together, min(parts, len(members)))
     return groups
+
+
+def in_parts(jobs: Sequence[Job], parts: int) -> list[list[Job]]:
+    """The jobs in so many runs of neighbours, of sizes that differ by one at most."""
+    ends = [len(jobs) * part // parts for part in range(parts + 1)]
+    return [list(jobs[begin:end]) for begin, end in itertools.pairwise(ends)]
 
 
 def cost(group: Sequence[Job]) -> float:

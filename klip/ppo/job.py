@@ -38,14 +38,15 @@ from klip.ppo.config import (
 from klip.ppo.knobs import combinations, turned
 from klip.ppo.memory import bytes_kept
 from klip.runs import Record
-from klip.shapes import parse
+from klip.shapes import parse, structure
 from klip.shapes.names import brief
 
 if TYPE_CHECKING:
     from klip.ppo.cohort import Cohort
     from klip.tasks import TaskSpec
 
-START = 12.0  # seconds in which a process starts and compiles
+START = 7.0  # seconds in which a process starts
+COMPILE = 6.0  # in which it compiles what all runs of a shape share
 # Microseconds that one core takes for a step of a task, collected and trained on, in a large
 # cohort (benchmarks/results/speed.json); each step of a cohort costs LOCKSTEP more, shared by all.
 LOCKSTEP = 80.0
@@ -123,11 +124,25 @@ def iterations(fields: Fields) -> int:
 
 
 def seconds(cohort: Sequence[Config]) -> float:
-    """That one core takes for a cohort, start included."""
+    """That one core takes for a cohort, if it finds nothing compiled."""
+    start = START + COMPILE * len({_structure(c.shape) for c in cohort})
     lanes = sum(c.envs for c in cohort)
     each = (_step(cohort[0].task) or TYPICAL) + LOCKSTEP / lanes
     costs = [c.iterations * c.batch * (each + PASS * (c.passes - 10)) for c in cohort]
-    return START + sum(costs) * 1e-6
+    return start + sum(costs) * 1e-6
+
+
+@functools.cache
+def _structure(shape: str) -> str:
+    """Equal for shapes that share compiled programs."""
+    return repr(structure(parse(shape)))
+
+
+def pace() -> float:
+    """How many times as long this machine takes as the one where steps were measured."""
+    from klip.tasks.pace import pace  # here, since it loads a simulator
+
+    return pace()
 
 
 def old_samples(cohort: Sequence[Config]) -> OldSamples:
@@ -188,6 +203,7 @@ PPO = Kind(
     usual=usual_settings,
     lockstep=lockstep_key,
     seconds=seconds,
+    pace=pace,
     old_samples=old_samples,
     measured=lambda c: _step(c.task) is not None,
     open=_open,

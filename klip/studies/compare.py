@@ -27,11 +27,11 @@ from klip.engine.finish import (
     check_missing,
     duration,
     finish,
+    foreseen,
     seconds_in,
     survey,
 )
 from klip.engine.run import Site, site
-from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.ppo.config import Config
 from klip.ppo.train import plan
@@ -212,7 +212,7 @@ def answer(
         surveyed = survey(jobs, keeping)
         if surveyed.missing:
             check_missing(surveyed)
-            expected = schedule(surveyed.missing, where.cores).seconds
+            expected = foreseen(surveyed.missing, where.cores, where.words).seconds
             if seeds == FIRST:
                 pace.first(expected, len(surveyed.missing))
             if not pace.allows(expected):

@@ -83,7 +83,9 @@ def test_mistakes_on_the_command_line(args, message, tmp_path, capsys):
     assert not (tmp_path / "never").exists()
 
 
-def test_it_says_beforehand_what_it_would_do(tmp_path, capsys):
+def test_it_says_beforehand_what_it_would_do(tmp_path, capsys, monkeypatch):
+    """With a time, here that of the machine on which costs were measured."""
+    monkeypatch.setattr("klip.tasks.pace.pace", lambda: 1.0)
     out = str(tmp_path / "runs")
     assert main(["run", "paper", "--dry-run", "--out", out]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -7,7 +7,8 @@ import pytest
 
 from klip.engine import finish as module
 from klip.engine.advance import Keeping, Progress, advance
-from klip.engine.finish import estimate, finish, survey
+from klip.engine.finish import HERE, LONG, estimate, finish, foreseen, survey
+from klip.engine.schedule import schedule
 from klip.errors import KlipError
 from klip.lab.config import TokenConfig, Warmup
 from klip.ppo.config import config
@@ -109,3 +110,14 @@ def test_ctrl_c_is_raised_when_all_is_saved(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         finish(survey(JOBS, Keeping(tmp_path)), runner, say=said.append)
     assert "Ctrl-C: saving the runs" in said[0]
+
+
+def test_a_long_time_is_told_at_the_pace_of_this_machine(monkeypatch):
+    """Not that of a cluster's machines, and not for what is over before it matters."""
+    monkeypatch.setattr("klip.tasks.pace.pace", lambda: 3.0)
+    long = [config("Hopper-v4", seed=seed) for seed in range(4)]
+    there = schedule(long, 2)
+    assert there.seconds > LONG
+    assert foreseen(long, 2, HERE) == dataclasses.replace(there, seconds=3 * there.seconds)
+    assert foreseen(long, 2, "of the Ray cluster") == there
+    assert foreseen(JOBS, 2, HERE) == schedule(JOBS, 2)

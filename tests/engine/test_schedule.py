@@ -68,6 +68,17 @@ def test_every_run_is_given_to_one_group(runs, cores, tasks):
         assert len(sizes) >= min(cores, sum(c.task == task for c in configs))
 
 
+@given(
+    st.lists(st.sampled_from(["clip", "spo", "is", "sapo", "kl"]), min_size=1, max_size=120),
+    st.integers(1, 4),
+)
+def test_runs_of_a_shape_stay_together(shapes, cores):
+    """A process compiles what its group needs: a shape is cut only where one group ends."""
+    groups = schedule([Config("Hopper-v4", shape=s, seed=i) for i, s in enumerate(shapes)], cores)
+    compiled = [shape for group in groups.groups for shape in {c.shape for c in group}]
+    assert len(compiled) <= len(groups.groups) + len(set(shapes)) - 1
+
+
 def test_what_others_need_goes_out_first():
     """Warm-ups before the runs that begin with them, each run in a group of its own."""
     plan = read_plan("scratchpad").only(seeds=2)

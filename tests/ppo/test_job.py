@@ -7,7 +7,7 @@ import pytest
 from klip.engine.job import Entry
 from klip.errors import KlipError
 from klip.ppo.config import config
-from klip.ppo.job import PPO, label, old_samples, seconds, with_steps
+from klip.ppo.job import COMPILE, PPO, label, old_samples, seconds, with_steps
 
 
 def test_labels_execute_nothing():
@@ -21,6 +21,9 @@ def test_costs_grow_with_steps_and_shrink_with_company():
     assert seconds([with_steps(c, 500_000)]) < seconds([c])
     pair = [c, dataclasses.replace(c, seed=1)]
     assert seconds(pair) < 2 * seconds([c])
+    wider, other = (dataclasses.replace(c, shape=s) for s in ("clip(eps=0.3)", "spo(eps=0.2)"))
+    assert seconds([c, wider]) == seconds(pair)  # they share what is compiled
+    assert seconds([c, other]) == seconds(pair) + COMPILE
     assert PPO.measured(config("Hopper-v5"))
     assert not PPO.measured(config("Pendulum-v1"))
 
