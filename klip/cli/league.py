@@ -15,7 +15,7 @@ from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 
 if TYPE_CHECKING:
     from klip.engine.plan import Plan
-    from klip.studies.standings import Standing
+    from klip.studies.standings import Standing, Standings
 
 SMOKE = "this was a smoke test: one cell and three seeds rank nobody"
 
@@ -37,14 +37,14 @@ def league(
 ) -> None:
     """Show where every shape stands in the league; with a shape of yours, train it and place it.
 
-    The newcomer's radius is tuned and frozen, then it is tested, under the protocol of the others,
+    The newcomer's knob is tuned and frozen, then it is tested, under the protocol of the others,
     who are not trained again. The same command again goes on where it stopped.
 
     Args:
         shape: the newcomer, such as my.py:Mine
         knob: numbers that set its radius, in its parts too, unless its class says so
         quick: a league of five shapes in one cell instead, trained here: a smoke test
-        runs: a file of standings, or the folder of a league's runs; by default the shipped ones
+        runs: a file of standings, or a league's runs, which may still go on; else the shipped ones
         out: folder for the runs
         output: the page; it needs nothing beside it, and no network
         as_json: print one JSON object
@@ -77,14 +77,22 @@ def league(
         return print_json({which: records(rows) for which, rows in tables.items()})
     for which, rows in tables.items():
         screen.print(as_table(which, rows))
-    if quick:
-        screen.print(SMOKE)
+    for line in warnings(standings, quick):
+        screen.print(line)
     screen.print(f"wrote {escape(str(output))}")
+
+
+def warnings(standings: Standings, quick: bool) -> list[str]:
+    """What to know of standings that are not those of a whole league."""
+    lines = [SMOKE] if quick else []
+    if left := standings.untested:
+        lines.append(f"this league goes on: {'; '.join(left)} are not tested yet")
+    return lines
 
 
 def as_table(which: str, rows: Sequence[Standing]) -> Table:
     """One of the two tables, the highest score first."""
-    heads = {"published": "as published", "tuned": "tuned: one radius for all cells"}
+    heads = {"published": "as published", "tuned": "tuned: one setting for all cells"}
     table = Table(title=heads[which], title_justify="left", box=None)
     stress = list(rows[0].stress)
     columns = ("shape", "IQM", "95 %", "rank", *stress, "over clip", "diverged", "kill", "KL")

@@ -1,4 +1,4 @@
-"""The pictures of a league: scores, ranks, radii, stress, and what properties go along with."""
+"""The pictures of a league: scores, ranks, knobs, stress, and what properties go along with."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from klip.shapes.names import brief
 from klip.studies.predicting import Prediction
 from klip.studies.standings import Standing, Standings, Which, places, sensitivity
 
-TITLES: Final = {"published": "As published", "tuned": "Tuned: one radius for all cells"}
+TITLES: Final = {"published": "As published", "tuned": "Tuned: one setting for all cells"}
 SCORE: Final = "IQM of normalised scores"
 Tables = Mapping[Which, Sequence[Standing]]
 
 
 def names(rows: Sequence[Standing]) -> dict[str, str]:
-    """Labels by entrant, with the factor of a radius that was tuned and a mark for newcomers."""
+    """Labels by entrant, with the factor of a knob that was tuned and a mark for newcomers."""
     return {
         row.entrant: row.label
         + ("" if row.factor == 1 else f" × {row.factor:g}")
@@ -69,8 +69,8 @@ def ranks(standings: Standings, tables: Tables) -> Picture:
     return _lists("ranks", panels)
 
 
-def radii(standings: Standings) -> Picture:
-    """Tuning scores against the radius, and what one radius for all cells costs."""
+def knobs(standings: Standings) -> Picture:
+    """Tuning scores against the knob, and what one setting for all cells costs."""
     own = league_looks(standings)
     marks: list[Mark] = []
     for entrant, choice in standings.frozen.items():
@@ -80,7 +80,7 @@ def radii(standings: Standings) -> Picture:
             marks.append(Line(brief(entrant), own[entrant], x, y))
     ticks = tuple((factor, f"× {factor:g}") for factor in standings.rules.factors)
     tuning = Panel(
-        "Score against radius", Axis("factor of the published radius", ticks, log=True),
+        "Score against the knob", Axis("factor of the knob as published", ticks, log=True),
         Axis("mean normalised score, tuning"), tuple(marks),
     )  # fmt: skip
     costs = sorted(((sensitivity(c), name) for name, c in standings.frozen.items()), reverse=True)
@@ -89,8 +89,8 @@ def radii(standings: Standings) -> Picture:
         for place, (cost, name) in enumerate(costs)
     )
     axis = _down([brief(name) for _, name in costs])
-    cost = Panel("What one radius for all cells costs", Axis("normalised score"), axis, bars)
-    return _lists("radii", (tuning, cost))
+    cost = Panel("What one setting for all cells costs", Axis("normalised score"), axis, bars)
+    return _lists("knobs", (tuning, cost))
 
 
 def stress_looks(standings: Standings) -> Mapping[str, Look]:

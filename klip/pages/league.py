@@ -52,7 +52,7 @@ def render(standings: Standings) -> str:
     drawn = [
         draw.scores(standings, tables),
         draw.ranks(standings, tables),
-        draw.radii(standings),
+        draw.knobs(standings),
         draw.under_stress(standings, tables),
         draw.properties(standings, tuned, found),
     ]
@@ -70,6 +70,7 @@ def render(standings: Standings) -> str:
         "cards": [_card(standings, tables, row) for row in tuned],
         "smoke": len(standings.rules.cells) == 1,
         "newcomers": standings.newcomers,
+        "untested": standings.untested,
     }
     placed: list[Picture] = list(pictures.values())
     return page("league.html", placed, context, None)

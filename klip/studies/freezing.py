@@ -18,10 +18,11 @@ import numpy as np
 
 from klip.engine.advance import Keeping
 from klip.errors import KlipError
+from klip.runs.files import of_json
 from klip.studies.answering import Ending, outcome
 from klip.studies.gathering import run_of
-from klip.studies.league import Rules, Trial
-from klip.studies.sealed import Sealed, name_for
+from klip.studies.league import Rules, Trial, rules_from
+from klip.studies.sealed import Sealed, content, damaged, name_for
 
 FILE: Final = "frozen.json"
 FORMAT: Final = "klip league frozen 1"
@@ -82,6 +83,19 @@ def read_frozen(rules: Rules, keeping: Keeping) -> Frozen | None:
     file = _file(rules)
     found = file.read(keeping)
     return None if found is None else _frozen(file, keeping, found)
+
+
+def rules_frozen(keeping: Keeping) -> Rules | None:
+    """The rules of the league that has frozen its choices in a folder, or in a pack that it has."""
+    packed = (choices.get(FILE) for choices in keeping.have.choices.values())
+    path = keeping.out / FILE
+    data = content(path) if path.is_file() else next(filter(None, packed), None)
+    if data is None:
+        return None
+    try:
+        return rules_from(of_json(data)["frozen"]["rules"])
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise damaged(path, "league", error) from None
 
 
 def _frozen(file: Sealed, keeping: Keeping, data: Mapping[str, Any]) -> Frozen:

@@ -301,7 +301,7 @@ class Course:
     def next(self, plan: Plan, keeping: Keeping) -> Plan | None:
         """The stage after this one, once all its runs have ended."""
         from klip.studies.freezing import factors_to_test, freeze
-        from klip.studies.standings import write_standings
+        from klip.studies.tallying import write_standings
 
         frozen = freeze(self.rules, keeping, self.scales)
         if plan.stage == "testing":

@@ -13,6 +13,7 @@ from klip.errors import KlipError
 from klip.shapes import Region
 from klip.studies.league import Course, Rules, course
 from klip.studies.standings import Standings, name_of, read_standings, shipped_standings
+from klip.studies.tallying import standings_in
 
 Play = Callable[[Plan], None]
 """Takes a plan to its end."""
@@ -34,7 +35,7 @@ def league(
 ) -> Standings:
     """The standings of the league; with a shape of your own, its place among the others.
 
-    The newcomer's radius is tuned and frozen, then it is tested, all under the league's protocol
+    The newcomer's knob is tuned and frozen, then it is tested, all under the league's protocol
     and on its scale. Nobody else is trained again. `klip.studies.standings.table` makes the tables.
 
     >>> standings = league("my_shapes.py:Mine")  # doctest: +SKIP
@@ -43,8 +44,8 @@ def league(
         shape: the newcomer; without one, nothing is trained
         knob: numbers that set its radius, in its parts too, unless its class says so
         quick: a league of a few shapes in one cell instead, trained here: a smoke test
-        runs: a file of standings, or the folder of a league's runs; those that come with Klip
-            unless given
+        runs: a file of standings, or the folder of a league's runs, which may still go on: then
+            of the tasks tested so far; the standings that come with Klip unless given
         out: folder for the runs
         workers: number of processes here; one per core unless given
         ray: address of a Ray cluster to train on; "auto" is the one this machine belongs to
@@ -87,7 +88,7 @@ def play_league(
         play(course("league-quick", "A smoke test of the league: it ranks nobody.", rules))
         standings = read_standings(keeping.out)
     else:
-        standings = read_standings(_place(runs))
+        standings = standings_in(_place(runs))
     if shape is None:
         return standings
     rules = standings.rules.with_newcomer(shape, knob)

@@ -70,20 +70,14 @@ class Sealed:
 
     def damaged(self, keeping: Keeping, error: Exception) -> KlipError:
         """The error of choices that cannot be what was written."""
-        return self._damaged(keeping.out / self.name, error)
-
-    def _damaged(self, path: Path, error: Exception) -> KlipError:
-        return KlipError(
-            f"{path} is damaged or was edited ({error}): bring it back as it was frozen, or "
-            f"begin a {self.what} in another folder"
-        )
+        return damaged(keeping.out / self.name, self.what, error)
 
     def _found(self, keeping: Keeping) -> tuple[Path, bytes] | None:
         """The file of the choices, and its content: the folder's, or of a pack, and all agree."""
         files: dict[Path, bytes] = {}
         own = keeping.out / self.name
         if own.is_file():
-            files[own] = _bytes(own)
+            files[own] = content(own)
         for pack, choices in keeping.have.choices.items():
             data = choices.get(self.name)
             if data is not None and self._fits(data):  # others are of another plan
@@ -119,7 +113,7 @@ class Sealed:
                     "choose another folder with --out"
                 )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise self._damaged(path, error) from None
+            raise damaged(path, self.what, error) from None
         return data
 
 
@@ -136,7 +130,16 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _bytes(path: Path) -> bytes:
+def damaged(path: Path, what: str, error: Exception) -> KlipError:
+    """The error of a file of choices that cannot be what was written."""
+    return KlipError(
+        f"{path} is damaged or was edited ({error}): bring it back as it was frozen, or "
+        f"begin a {what} in another folder"
+    )
+
+
+def content(path: Path) -> bytes:
+    """What a file of choices holds."""
     try:
         return read_file(path, LARGEST_TEXT)
     except OSError as error:

@@ -1,6 +1,7 @@
 """Where every shape of a league stands: from its runs to a small file, and from that to tables.
 
     runs ── write_standings ──> standings.json ── read_standings ──> Standings ── table ──> page
+         (klip.studies.tallying)
 
 `standings.json` has one line for each run of the league: what the tables need, and a checksum. The
 tables are a function of it alone, and of no order in it. A newcomer is put on the scale of those
@@ -21,12 +22,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from klip.engine.advance import Keeping
 from klip.errors import KlipError
-from klip.runs.files import LARGEST_TEXT, of_json, own_folder, read_file, write_whole
+from klip.runs.files import LARGEST_TEXT, of_json, read_file
 from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.shapes.names import brief
-from klip.studies.answering import outcome
 from klip.studies.bootstrap import Floats, draws, interquartile_mean, replicate
 from klip.studies.comparing import corrected
 from klip.studies.freezing import (
@@ -34,12 +33,10 @@ from klip.studies.freezing import (
     Frozen,
     Scales,
     choice_of,
-    factors_to_test,
     is_number,
     normalised,
     scale,
 )
-from klip.studies.gathering import run_of
 from klip.studies.league import Rules, StageName, rules_from
 from klip.studies.packing import is_packed
 from klip.studies.scores import Estimate, Scores, stack
@@ -113,6 +110,12 @@ class Standings:
             )
             scales[cell] = scale(cell, firsts, finals)
         return scales
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """Cells of a league that goes on in which shapes were tuned, and have not been tested."""
+        tuned = [cell for c in self.frozen.values() for of in c.cells.values() for cell in of]
+        return tuple(sorted({*tuned} - {*self.rules.cells}))
 
     def factor(self, entrant: str, which: Which) -> float:
         """The factor of a shape's radius in a table."""
@@ -210,31 +213,6 @@ def sensitivity(choice: Choice) -> float:
     """
     grid = np.array([list(of.values()) for of in choice.cells.values()])
     return float(grid.max(axis=0).mean() - grid.mean(axis=1).max())
-
-
-def write_standings(rules: Rules, frozen: Frozen, keeping: Keeping) -> Path:
-    """Write what the tables need of all runs of a league that is over; return the file."""
-    entries: list[Game] = []
-    portraits: dict[str, Portrait] = {}
-    factors = factors_to_test(frozen)
-    for stage in ("tuning", "testing"):
-        chosen = None if stage == "tuning" else factors
-        for trial in rules.trials(stage, chosen):
-            run = run_of(trial.job, keeping)
-            if ":" in trial.job.shape and run.portrait is not None:
-                portraits.setdefault(trial.job.shape, run.portrait)
-            end = outcome(run)
-            first = None if np.isnan(end.first) else end.first
-            of = {name: _average(run.metrics.get(name)) for name in ("kill", "kl")}
-            entries.append(
-                Game(trial.entrant, trial.factor, trial.task, trial.stress, stage, trial.job.seed,
-                      end.final, end.area, first, of["kill"], of["kl"], end.curve[:16])
-            )  # fmt: skip
-    path = keeping.out / name_of(rules)
-    standings = Standings(rules, frozen, tuple(entries), portraits=portraits)
-    own_folder(keeping.out)
-    write_whole(path, as_text(standings).encode())
-    return path
 
 
 def as_text(standings: Standings) -> str:
@@ -349,12 +327,6 @@ def _curves(standings: Standings, entrant: str, which: Which) -> Sequence[str]:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = sorted(value for value in values if value is not None)
     return float(np.mean(known)) if known else None
-
-
-def _average(column: Floats | None) -> float | None:
-    if column is None or np.isnan(column).all():
-        return None
-    return float(np.nanmean(column))
 
 
 def places(rows: Sequence[Standing]) -> dict[str, int]:

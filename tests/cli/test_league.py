@@ -32,7 +32,7 @@ def test_the_tables_are_printed(played, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["league", "--runs", str(played)]) == 0
     said = capsys.readouterr().out
-    published, tuned = said.index("as published"), said.index("tuned: one radius")
+    published, tuned = said.index("as published"), said.index("tuned: one setting")
     assert published < tuned
     assert "spo x 2" in said[tuned:]
     assert "the same" in said

@@ -38,8 +38,8 @@ def test_a_rank_lies_within_its_interval(standings, tables):
             assert 1 <= mark.low <= mark.estimate <= mark.high <= len(panel.marks)
 
 
-def test_shapes_without_a_radius_have_no_line(standings):
-    tuning, cost = draw.radii(standings).panels
+def test_shapes_without_a_knob_have_no_line(standings):
+    tuning, cost = draw.knobs(standings).panels
     assert {line.label for line in tuning.legend} == {"clip", "per-sample", "spo"}
     assert len(cost.marks) == 4
     assert all(mark.estimate >= 0 for mark in cost.marks)
