@@ -20,7 +20,7 @@ style: .venv/.dev  ## what the hooks before a commit run: lint, format, types
 	$(BIN)/mypy
 
 test: style .venv-trl/.dev .venv-verl/.dev .venv-torchrl/.dev .venv-rllib/.dev .venv-losses/.dev .venv-wheel/.ready docs  ## style, types, tests, the site
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --durations 40
 	.venv-trl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/trl klip/adapters/trl.py
 	.venv-verl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/verl klip/adapters/verl*.py
 	.venv-torchrl/bin/python -m pytest -n 2 --dist worksteal tests/adapters/torchrl
