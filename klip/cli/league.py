@@ -105,7 +105,7 @@ def as_table(which: str, rows: Sequence[Standing]) -> Table:
         table.add_row(
             name + played, f"{row.iqm.estimate:.3f}", _interval(row),
             str(low) if low == high else f"{low} to {high}",
-            *(f"{row.stress[each].estimate:.3f}" for each in stress), _over_clip(row),
+            *(f"{row.stress[each].iqm.estimate:.3f}" for each in stress), _over_clip(row),
             str(row.diverged), _share(row.kill), "-" if row.kl is None else f"{row.kl:.4f}",
         )  # fmt: skip
     return table

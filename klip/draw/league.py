@@ -109,7 +109,7 @@ def under_stress(standings: Standings, tables: Tables) -> Picture | None:
         marks: list[Mark] = [Guide(1.0, "PPO-Clip, as published", "x")]
         for place, row in enumerate(rows):
             for (name, look), off in zip(own.items(), aside, strict=True):
-                e = row.stress[name]
+                e = row.stress[name].iqm
                 marks.append(
                     Whisker(f"{label[row.entrant]}, {name}", place + float(off), e.estimate, e.low,
                             e.high, look)

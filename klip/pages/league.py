@@ -20,6 +20,7 @@ from klip.runs.files import own_folder, write_whole
 from klip.shapes.names import brief
 from klip.studies.comparing import CLAIM
 from klip.studies.predicting import predictions
+from klip.studies.scores import Estimate
 from klip.studies.standings import WHICH, Standing, Standings, Which, sensitivity, table
 
 FAILING = 0.25
@@ -63,6 +64,11 @@ def render(standings: Standings) -> str:
         "scales": standings.scales["testing"],
         "run_count": len(standings.entries),
         "says": {which: says(rows) for which, rows in tables.items()},
+        "pushed": {
+            s.name: {which: shown(rows, s.name) for which, rows in tables.items()}
+            for s in standings.rules.stress
+        },
+        "shade": shade,
         "tables": [_table(which, rows) for which, rows in tables.items()],
         "looks": draw.league_looks(standings),
         "stress_looks": draw.stress_looks(standings),
@@ -78,19 +84,7 @@ def render(standings: Standings) -> str:
 
 def says(rows: Sequence[Standing]) -> list[str]:
     """Who stands above or below PPO-Clip, and how sure that is, in sentences."""
-    label = draw.names(rows)
-    others = [row for row in rows if row.better is not None and not row.same]
-    above = [label[row.entrant] for row in others if _reading(row) == "better"]
-    below = [label[row.entrant] for row in others if _reading(row) == "worse"]
-    lines, shown = [], len(above) + len(below)
-    if above:
-        lines.append(f"Shown to be better than PPO-Clip: {', '.join(above)}.")
-    if below:
-        lines.append(f"Shown to be worse than PPO-Clip: {', '.join(below)}.")
-    if others and not shown:
-        lines.append("No shape is shown to be better or worse than PPO-Clip.")
-    if others and shown < len(others):
-        lines.append(f"{len(others) - shown} of {len(others)} are not told apart from it.")
+    label, lines = draw.names(rows), shown(rows)
     first = [label[row.entrant] for row in rows if row.ranks[0] == 1]
     lines.append(f"The first place may be that of {', '.join(first)}.")
     if same := [label[row.entrant] for row in rows if row.same and row.better is not None]:
@@ -101,24 +95,54 @@ def says(rows: Sequence[Standing]) -> list[str]:
     return lines
 
 
+def shown(rows: Sequence[Standing], stress: str | None = None) -> list[str]:
+    """Who is shown to be better or worse than PPO-Clip, over all cells or under one stress."""
+    by_reading: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
+    for row in rows:
+        better = row.stress[stress].better if stress else row.better
+        by_reading.setdefault(_reading(better, row.same), []).append(draw.names([row])[row.entrant])
+    above, below, left = (by_reading[reading] for reading in ("better", "worse", "open"))
+    lines = []
+    if above:
+        lines.append(f"Shown to be better than PPO-Clip: {', '.join(above)}.")
+    if below:
+        lines.append(f"Shown to be worse than PPO-Clip: {', '.join(below)}.")
+    if left and not lines:
+        lines.append("No shape is shown to be better or worse than PPO-Clip.")
+    elif left:
+        others = len(above) + len(below) + len(left)
+        lines.append(f"{len(left)} of {others} are not told apart from it.")
+    return lines
+
+
+def shade(score: float) -> str:
+    """How a cell of the table is coloured: the further a score lies from 1, PPO-Clip's, the more.
+
+    >>> shade(1.0), shade(0.4), shade(3.0)
+    ('--side:var(--down);--far:0%', '--side:var(--down);--far:30%', '--side:var(--up);--far:50%')
+    """
+    side = "up" if score > 1 else "down"
+    return f"--side:var(--{side});--far:{50 * min(abs(score - 1), 1.0):.0f}%"
+
+
 def _table(which: Which, rows: Sequence[Standing]) -> dict[str, Any]:
     label = draw.names(rows)
     lines = [
         {"row": row, "label": label[row.entrant], "spelled": brief(row.spelling), "mark": mark,
-         "says": _reading(row)}
+         "says": _reading(row.better, row.same)}
         for row, mark in zip(rows, marks([row.iqm for row in rows]), strict=True)
     ]  # fmt: skip
     return {"title": draw.TITLES[which], "lines": lines, "stress": list(rows[0].stress)}
 
 
-def _reading(row: Standing) -> str:
-    if row.better is None:
+def _reading(better: Estimate | None, same: bool) -> str:
+    if better is None:
         return "the reference"
-    if row.same:
+    if same:
         return "the same runs"
-    if row.better.p_holm is None or row.better.p_holm > CLAIM:
+    if better.p_holm is None or better.p_holm > CLAIM:
         return "open"
-    return "better" if row.better.estimate > 0.5 else "worse"
+    return "better" if better.estimate > 0.5 else "worse"
 
 
 def _card(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
@@ -141,6 +141,14 @@ class Standings:
         )
 
 
+class Pushed(NamedTuple):
+    """A shape under one stress alone."""
+
+    iqm: Estimate
+    better: Estimate | None
+    """Probability of improvement over PPO-Clip, corrected for all shapes under this stress."""
+
+
 @dataclass(frozen=True, eq=False)
 class Standing:
     """A shape's line in a table."""
@@ -158,8 +166,8 @@ class Standing:
     """Whether every run has PPO-Clip's learning curve."""
     ranks: tuple[int, int]
     """Between which its rank lies, in 95 of 100 resamples."""
-    stress: Mapping[str, Estimate]
-    """IQM under each stress alone."""
+    stress: Mapping[str, Pushed]
+    """Under each stress alone."""
     cells: Mapping[str, float]
     """Mean score in each cell."""
     diverged: int
@@ -172,33 +180,29 @@ def table(standings: Standings, which: Which) -> list[Standing]:
     """All shapes, the highest IQM of normalised scores first."""
     clip = standings.rules.shapes[0]
     scores = {name: _scores(standings, name, which) for name in standings.entrants}
-    ranks = _ranks(scores)
     curves = {name: _curves(standings, name, which) for name in standings.entrants}
+    same = {name for name, curve in curves.items() if curve == curves[clip]}
+    ranks, better = _ranks(scores), _better(scores, clip, same)
+    under: dict[str, dict[str, Pushed]] = {name: {} for name in scores}
+    for stress in standings.rules.stress:
+        pushed = {name: _under(of, stress.name) for name, of in scores.items()}
+        gains = _better(pushed, clip, same)
+        for name, own in pushed.items():
+            under[name][stress.name] = Pushed(iqm(own), gains.get(name))
     rows = []
-    for name in standings.entrants:
-        own = scores[name]
-        same = curves[name] == curves[clip]
-        better = None
-        if name != clip:
-            better = probability_of_improvement(own, scores[clip])
-            better = replace(better, p=None) if same else better
-        factor = standings.factor(name, which)
+    for name, own in scores.items():
         choice = standings.frozen[name]
         runs = [e for cell in standings.runs(name, which).values() for e in cell]
         rows.append(
             Standing(
-                name, brief(name), which, choice.spelling if which == "tuned" else name, factor,
-                own, iqm(own), better, same, ranks[name],
-                {s.name: _under(own, s.name) for s in standings.rules.stress},
+                name, brief(name), which, choice.spelling if which == "tuned" else name,
+                standings.factor(name, which), own, iqm(own), better.get(name), name in same,
+                ranks[name], under[name],
                 {cell: float(row.mean()) for cell, row in zip(own.tasks, own.grid, strict=True)},
                 sum(e.final is None for e in runs), _mean(e.kill for e in runs),
                 _mean(e.kl for e in runs), name in standings.newcomers,
             )
         )  # fmt: skip
-    compared = [row for row in rows if row.better is not None]
-    tests = corrected([row.better for row in compared if row.better is not None])
-    better_of = {row.entrant: test for row, test in zip(compared, tests, strict=True)}
-    rows = [replace(row, better=better_of.get(row.entrant)) for row in rows]
     return sorted(rows, key=lambda row: (-row.iqm.estimate, row.label))
 
 
@@ -299,10 +303,24 @@ def _scores(standings: Standings, entrant: str, which: Which) -> Scores:
     return stack(by_cell)
 
 
-def _under(scores: Scores, stress: str) -> Estimate:
-    """The IQM of the cells of one stress."""
+def _under(scores: Scores, stress: str) -> Scores:
+    """The scores in the cells of one stress."""
     chosen = [i for i, cell in enumerate(scores.tasks) if cell.endswith(f", {stress}")]
-    return iqm(Scores(scores.grid[chosen]))
+    return Scores(scores.grid[chosen], tasks=tuple(scores.tasks[i] for i in chosen))
+
+
+def _better(scores: Mapping[str, Scores], clip: str, same: Collection[str]) -> dict[str, Estimate]:
+    """Each other shape's probability of improvement over PPO-Clip, corrected for all of them.
+
+    Who has PPO-Clip's own runs is not tested.
+    """
+    gains = {
+        name: probability_of_improvement(own, scores[clip])
+        for name, own in scores.items()
+        if name != clip
+    }
+    tests = [replace(e, p=None) if name in same else e for name, e in gains.items()]
+    return dict(zip(gains, corrected(tests), strict=True))
 
 
 def _ranks(scores: Mapping[str, Scores]) -> dict[str, tuple[int, int]]:
@@ -350,7 +368,11 @@ def records(rows: Sequence[Standing]) -> list[dict[str, Any]]:
             "improvement": better.estimate if better else None,
             "p": better.p if better else None, "p_holm": better.p_holm if better else None,
             "same_as_clip": row.same, "diverged": row.diverged, "kill": row.kill, "kl": row.kl,
-            **{f"iqm {name}": e.estimate for name, e in row.stress.items()},
+            **{f"iqm {name}": of.iqm.estimate for name, of in row.stress.items()},
+            **{f"improvement {name}": of.better.estimate if of.better else None
+               for name, of in row.stress.items()},
+            **{f"p_holm {name}": of.better.p_holm if of.better else None
+               for name, of in row.stress.items()},
             **{f"mean {cell}": value for cell, value in row.cells.items()},
         })  # fmt: skip
     return [line for lines in made.values() for line in lines]

@@ -54,7 +54,7 @@ def test_each_shape_has_a_row_with_its_score_under_each_stress(standings, tables
             row = rows[round(mark.at)]
             stress = mark.label.rpartition(", ")[2]
             assert (mark.estimate, panel.y.ticks[round(mark.at)][1]) == (
-                row.stress[stress].estimate,
+                row.stress[stress].iqm.estimate,
                 draw.names(rows)[row.entrant],
             )
             assert mark.look == draw.stress_looks(standings)[stress]

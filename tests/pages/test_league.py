@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from klip.errors import KlipError
-from klip.pages.league import render, says, write
+from klip.pages.league import render, says, shown, write
+from klip.pages.words import fixed
 from klip.studies.league import course
 from klip.studies.standings import name_of, read_standings, table
 from tests.studies import leagues
@@ -43,6 +44,27 @@ def test_what_is_said_follows_from_the_table(standings):
     assert "Shown to be better than PPO-Clip: spo × 2." in lines
     assert "The first place may be that of spo × 2." in lines
     assert "The same runs as PPO-Clip’s: per-sample." in lines
+
+
+def test_who_is_told_apart_under_a_stress_is_said_of_that_stress(standings):
+    """In the table SPO is best everywhere; here it is made the worst under one stress."""
+    cut = [
+        e._replace(final=e.final - 500) if (e.entrant, e.stress) == ("spo(eps=0.2)", "K = 2") else e
+        for e in standings.entries
+    ]
+    rows = table(dataclasses.replace(standings, entries=tuple(cut)), "tuned")
+    assert "Shown to be better than PPO-Clip: spo × 2." in shown(rows, "K = 1")
+    (line,) = [line for line in shown(rows, "K = 2") if "worse" in line]
+    assert "spo × 2" in line
+    page = render(standings)
+    assert page.index('id="stress"') < page.index("<b>K = 1.</b>") < page.index("<b>K = 2.</b>")
+
+
+def test_every_shape_has_its_score_in_every_cell(standings):
+    part = render(standings).partition('id="cells"')[2].partition("</section>")[0]
+    assert part.count('class="num heat"') == 2 * len(standings.entrants) * 4
+    row = next(row for row in table(standings, "tuned") if row.label == "spo")
+    assert all(f">{fixed(score)}</td>" in part for score in row.cells.values())
 
 
 @pytest.mark.parametrize(("estimate", "word"), [(0.9, "better"), (0.1, "worse")])

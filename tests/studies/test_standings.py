@@ -60,6 +60,21 @@ def test_forms_of_one_shape_are_the_same_and_share_their_ranks(standings):
         assert clip.iqm == form.iqm
 
 
+def test_shapes_are_compared_under_each_stress_alone(standings):
+    """Its probability of improvement is that of its cells, corrected for its shapes."""
+    rows = {row.label: row for row in table(standings, "tuned")}
+    assert rows["clip"].stress["K = 1"].better is None
+    assert rows["per-sample"].stress["K = 1"].better.p is None
+    for name in ("K = 1", "K = 2"):
+        own = {label: row.stress[name].better for label, row in rows.items() if label != "clip"}
+        assert all(better.tasks == 2 for better in own.values())
+        least = min(("is", "spo"), key=lambda label: own[label].p)
+        assert own[least].p_holm == min(1.0, 2 * own[least].p)
+    both = rows["spo"].stress.values()
+    mean = np.mean([each.better.estimate for each in both])
+    assert rows["spo"].better.estimate == pytest.approx(mean)
+
+
 def test_the_file_is_rebuilt_to_the_same_bytes_from_any_order(out, standings):
     text = (out / FILE).read_text()
     assert as_text(standings) == text
