@@ -43,10 +43,12 @@ SAID_ONLY = {
     ("probe", "profile"),
     ("compare", "output"),
     ("league", "output"),
+    ("league", "figures"),
     ("tune", "output"),
 }
 """(command, option) that only changes what is printed or drawn: `klip.engine.finish.estimate`,
-`Probe.profile`, `klip.draw.closing.closing`, `klip.pages.league.write`, `Tuned.plan` say it."""
+`Probe.profile`, `klip.draw.closing.closing`, `klip.pages.league.write` and `write_figures`,
+`Tuned.plan` say it."""
 
 
 def python(code):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,3 +72,16 @@ def print_json(data: Mapping[str, Any]) -> None:
 def escape(text: str) -> str:
     """The text with its brackets escaped, so that rich sees no markup in it."""
     return text.replace("[", "\\[")
+
+
+def wrote(page: Path, others: Sequence[Path]) -> list[str]:
+    """What to say of a page and the tables and figures that were written with it, kind by kind.
+
+    >>> wrote(Path("a.html"), [Path("a/x.svg"), Path("a/x.png"), Path("a/y.svg")])
+    ['wrote a.html', 'wrote a/*.svg: x, y', 'wrote a/*.png: x']
+    """
+    lines = [f"wrote {page}"]
+    for kind in dict.fromkeys(path.suffix for path in others):
+        same = [path for path in others if path.suffix == kind]
+        lines.append(f"wrote {same[0].parent}/*{kind}: {', '.join(path.stem for path in same)}")
+    return lines

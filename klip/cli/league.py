@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
+from rich.console import Console
 from rich.table import Table
 
-from klip.cli.common import Json, address, console, escape, print_json
+from klip.cli.common import Json, address, console, escape, print_json, wrote
 from klip.cli.experiments import follow_plan
 from klip.engine.advance import CHECKPOINT_EVERY, Keeping
 
@@ -27,6 +28,7 @@ def league(
     runs: Path | None = None,
     out: Path = Path("runs"),
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("league.html"),
+    figures: Path | None = None,
     as_json: Json = False,
     workers: int | None = None,
     ray: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[ADDRESS]")] = None,
@@ -47,6 +49,7 @@ def league(
         runs: a file of standings, or a league's runs, which may still go on; else the shipped ones
         out: folder for the runs
         output: the page; it needs nothing beside it, and no network
+        figures: folder for its pictures (PDF, SVG, PNG) and tables (CSV, JSON)
         as_json: print one JSON object
         workers: number of processes here; one per core unless given
         ray: train on the Ray cluster at this address, or on the one this machine belongs to
@@ -57,29 +60,36 @@ def league(
 
     """
     from klip.engine.having import having
-    from klip.pages.league import check_path, write
+    from klip.pages.league import check_places, write, write_figures
     from klip.studies.playing import play_league
     from klip.studies.standings import WHICH, records, table
 
-    check_path(output)
+    check_places(output, figures)
     keeping = Keeping(out, checkpoint_every, accept_changes, start_over, having(have))
-    cluster = address(ray)
-    screen = console(stderr=as_json)
+    cluster, screen = address(ray), console(stderr=as_json)
 
     def play(plan: Plan) -> None:
         screen.print(f"{plan.name}: {escape(plan.about)}")
         follow_plan(plan, keeping, workers, cluster, screen=screen)
 
     standings = play_league(keeping, play, shape, knob, quick, runs)
-    tables = {which: table(standings, which) for which in WHICH}
     write(standings, output)
+    others = [] if figures is None else write_figures(standings, figures)
     if as_json:
-        return print_json({which: records(rows) for which, rows in tables.items()})
-    for which, rows in tables.items():
-        screen.print(as_table(which, rows))
+        return print_json({which: records(table(standings, which)) for which in WHICH})
+    tell(standings, quick, screen)
+    for line in wrote(output, others):
+        screen.print(escape(line))
+
+
+def tell(standings: Standings, quick: bool, screen: Console) -> None:
+    """Print both tables, and what to know of them."""
+    from klip.studies.standings import WHICH, table
+
+    for which in WHICH:
+        screen.print(as_table(which, table(standings, which)))
     for line in warnings(standings, quick):
-        screen.print(line)
-    screen.print(f"wrote {escape(str(output))}")
+        screen.print(escape(line))
 
 
 def warnings(standings: Standings, quick: bool) -> list[str]:

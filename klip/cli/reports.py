@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from klip.cli.common import wrote
+
 Runs = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
 
 
@@ -36,10 +38,8 @@ def report(
     from klip.pages.making import report
 
     page, *others = report(runs, output, figures, page_only, watch, every, _say)
-    print(f"wrote {page}")
-    for kind in dict.fromkeys(path.suffix for path in others):
-        same = [path for path in others if path.suffix == kind]
-        print(f"wrote {same[0].parent}/*{kind}: {', '.join(path.stem for path in same)}")
+    for line in wrote(page, others):
+        print(line)
 
 
 def _say(text: str) -> None:

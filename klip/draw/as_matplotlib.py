@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from klip.draw.palette import Dash
+from klip.draw.palette import Dash, Look
 from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Mark, Panel, Picture, Whisker
 from klip.draw.style import figure, save, styled
 
@@ -41,7 +42,7 @@ def drawn(picture: Picture) -> Figure:
     with styled():
         for place, panel in enumerate(picture.panels, 1):
             _draw(fig.add_subplot(rows, columns, place), panel)
-        _legend(fig)
+        _legend(fig, picture.colours)
     return fig
 
 
@@ -151,9 +152,12 @@ def _scale(lines: list[str]) -> float:
     return 1.0 if len(lines) == 1 else SMALL_TYPE
 
 
-def _legend(fig: Figure) -> None:
+def _legend(fig: Figure, colours: Mapping[str, Look]) -> None:
     """Draw a legend below all panels; the first panel that has a label says how it looks."""
-    handles: dict[str, Any] = {}
+    handles: dict[str, Any] = {
+        _plain(label): Line2D([], [], color=look.light, marker="o", ms=4.5)
+        for label, look in colours.items()
+    }
     for ax in fig.axes:
         own, labels = ax.get_legend_handles_labels()
         handles = dict(zip(labels, own, strict=True)) | handles

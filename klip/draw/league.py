@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -116,7 +117,7 @@ def under_stress(standings: Standings, tables: Tables) -> Picture | None:
                 )  # fmt: skip
         axis = _down([label[row.entrant] for row in rows])
         panels.append(Panel(TITLES[which], Axis(SCORE), axis, tuple(marks)))
-    return _lists("stress", panels)
+    return replace(_lists("stress", panels), colours=own)
 
 
 def properties(
@@ -125,7 +126,7 @@ def properties(
     """Scores of the shapes that have a property, and of those that do not, side by side."""
     own = league_looks(standings)
     points = {row.entrant: (row.label, row.iqm.estimate, own[row.entrant]) for row in rows}
-    return Picture("properties", divided(found, points, SCORE), 3, (3.4, 2.2))
+    return divided("properties", found, points, SCORE)
 
 
 def _lists(stem: str, panels: Sequence[Panel]) -> Picture:

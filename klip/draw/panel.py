@@ -9,7 +9,8 @@ A description knows neither renderer. Coordinates are arrays `[K]`; NaN leaves a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -144,6 +145,8 @@ class Picture:
     """Width and height of a panel in print, in inches."""
     smooth: bool = False
     """Whether it has lines that are smoothed."""
+    colours: Mapping[str, Look] = field(default_factory=dict)
+    """What the looks of its whiskers mean: for the legend of a figure."""
 
     @property
     def grid(self) -> tuple[int, int]:

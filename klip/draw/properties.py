@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from klip.draw.palette import Look
-from klip.draw.panel import Axis, Mark, Panel, Whisker
+from klip.draw.panel import Axis, Mark, Panel, Picture, Whisker
 from klip.errors import KlipError
 from klip.shapes.names import shape_of
 from klip.studies.predicting import Prediction
@@ -92,11 +92,12 @@ def _had(measured: Mapping[str, Any], brief: str) -> dict[str, bool]:
 
 
 def divided(
-    found: Sequence[Prediction], points: Mapping[str, tuple[str, float, Look]], axis: str
-) -> tuple[Panel, ...]:
+    stem: str, found: Sequence[Prediction], points: Mapping[str, tuple[str, float, Look]], axis: str
+) -> Picture:
     """A panel for each property: the scores of those that have it, and of those that do not.
 
     Args:
+        stem: of the picture
         found: properties, and who has them
         points: label, score and look by the names that `found` has
         axis: what the scores are
@@ -117,4 +118,5 @@ def divided(
             note = f"{each.difference:+.2f} for those that have it; p {each.p_holm:.2f}, corrected."
         panels.append(Panel(each.name, Axis(axis), Axis(ticks=ticks, down=True), tuple(marks),
                             note=note))  # fmt: skip
-    return tuple(panels)
+    colours = {label: look for label, _, look in points.values()}
+    return Picture(stem, tuple(panels), 3, (4.0, 2.4), colours=colours)

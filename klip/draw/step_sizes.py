@@ -68,8 +68,7 @@ def promises(findings: Findings) -> Picture | None:
         return None
     look = line_looks(findings, found)
     points = {e.label: (e.label, e.survived.estimate, look[e.label]) for e in found.shapes}
-    return Picture("promises", divided([each.claim for each in told], points, SURVIVED), 3,
-                   (3.4, 2.2))  # fmt: skip
+    return divided("promises", [each.claim for each in told], points, SURVIVED)
 
 
 def verdicts(each: Endurance) -> str:

@@ -1,6 +1,6 @@
 """The league's page: one HTML file, made of the report's parts, from the standings alone.
 
-Pictures come before tables: the first is the league table as intervals.
+Pictures come before tables: the first is the league table as intervals. Both go into files, too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from klip.draw import as_matplotlib
 from klip.draw import league as draw
 from klip.draw.panel import Picture
 from klip.draw.properties import PROPERTIES, has
@@ -16,12 +17,22 @@ from klip.errors import KlipError
 from klip.pages.cards import card
 from klip.pages.template import page
 from klip.pages.words import marks
+from klip.pages.writing import write_html
 from klip.runs.files import own_folder, write_whole
 from klip.shapes.names import brief
 from klip.studies.comparing import CLAIM
 from klip.studies.predicting import predictions
 from klip.studies.scores import Estimate
-from klip.studies.standings import WHICH, Standing, Standings, Which, sensitivity, table
+from klip.studies.standings import (
+    WHICH,
+    Standing,
+    Standings,
+    Which,
+    records,
+    sensitivity,
+    table,
+)
+from klip.studies.tables import as_csv, as_json
 
 FAILING = 0.25
 """A shape is said to fail in a cell where its mean score is below this; PPO-Clip's is 1."""
@@ -29,21 +40,33 @@ FAILING = 0.25
 
 def write(standings: Standings, path: Path) -> Path:
     """Write the page; return its path."""
-    check_path(path)
-    own_folder(path.parent)
-    write_whole(path, render(standings).encode())
-    return path
+    check_places(path)
+    return write_html(render(standings), path)
 
 
-def check_path(path: Path) -> None:
-    """Raise unless the path is a page's."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise KlipError(f"-o {path} must end in .html")
+def check_places(page: Path, figures: Path | None = None) -> None:
+    """Raise unless a page can be written there, and figures: before anything is trained."""
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise KlipError(f"-o {page} must end in .html")
+    if figures is not None:
+        own_folder(figures)
 
 
-def render(standings: Standings) -> str:
-    """The page's HTML; the same standings give the same bytes."""
-    tables = {which: table(standings, which) for which in WHICH}
+def write_figures(standings: Standings, folder: Path) -> list[Path]:
+    """Write the page's pictures (PDF, SVG, PNG) and both tables (CSV, JSON); return the paths."""
+    tables = _tables(standings)
+    lines = [line for rows in tables.values() for line in records(rows)]
+    own_folder(folder)
+    texts = {"league.csv": as_csv(lines), "league.json": as_json(lines)}
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode())
+    drawn = {picture.stem: picture for picture in pictures(standings, tables)}
+    figures = {stem: as_matplotlib.drawn(picture) for stem, picture in drawn.items()}
+    return [*(folder / name for name in texts), *as_matplotlib.write(figures, folder)]
+
+
+def pictures(standings: Standings, tables: draw.Tables) -> list[Picture]:
+    """All pictures of the page, in its order."""
     tuned = tables["tuned"]
     had = {row.entrant: has(row.spelling, standings.portraits.get(row.spelling)) for row in tuned}
     found = predictions(
@@ -57,7 +80,13 @@ def render(standings: Standings) -> str:
         draw.under_stress(standings, tables),
         draw.properties(standings, tuned, found),
     ]
-    pictures = {picture.stem: picture for picture in drawn if picture is not None}
+    return [picture for picture in drawn if picture is not None]
+
+
+def render(standings: Standings) -> str:
+    """The page's HTML; the same standings give the same bytes."""
+    tables = _tables(standings)
+    drawn = {picture.stem: picture for picture in pictures(standings, tables)}
     context: dict[str, Any] = {
         "rules": standings.rules,
         "cells": standings.rules.cells,
@@ -72,14 +101,17 @@ def render(standings: Standings) -> str:
         "tables": [_table(which, rows) for which, rows in tables.items()],
         "looks": draw.league_looks(standings),
         "stress_looks": draw.stress_looks(standings),
-        "picture": pictures.get,
-        "cards": [_card(standings, tables, row) for row in tuned],
+        "picture": drawn.get,
+        "cards": [_card(standings, tables, row) for row in tables["tuned"]],
         "smoke": len(standings.rules.cells) == 1,
         "newcomers": standings.newcomers,
         "untested": standings.untested,
     }
-    placed: list[Picture] = list(pictures.values())
-    return page("league.html", placed, context, None)
+    return page("league.html", list(drawn.values()), context, None, ("league.css",))
+
+
+def _tables(standings: Standings) -> dict[Which, list[Standing]]:
+    return {which: table(standings, which) for which in WHICH}
 
 
 def says(rows: Sequence[Standing]) -> list[str]:

@@ -30,8 +30,9 @@ def made_up(monkeypatch):
 
 def test_the_tables_are_printed(played, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["league", "--runs", str(played)]) == 0
+    assert main(["league", "--runs", str(played), "--figures", "figures"]) == 0
     said = capsys.readouterr().out
+    assert "wrote figures/*.svg: league, ranks, knobs, stress, properties" in said
     published, tuned = said.index("as published"), said.index("tuned: one setting")
     assert published < tuned
     assert "spo x 2" in said[tuned:]
@@ -105,6 +106,7 @@ def test_a_newcomer_goes_on_from_a_pack(played, made_up, capsys, tmp_path, monke
         (["clip"], "plays in the league already"),
         (["nix"], "no shape is called 'nix'"),
         (["ramp", "--have", "nowhere"], "nowhere is no packed study: give a folder that"),
+        (["ramp", "--knob", "eps", "--figures", __file__], "Not a directory"),
     ],
 )
 def test_mistakes_are_a_line_before_anything_starts(words, said, played, tmp_path, capsys):

@@ -43,6 +43,17 @@ def test_lines_that_are_not_shown_are_left_out():
     assert [text.get_text() for text in legend.get_texts()] == ["a"]
 
 
+def test_a_legend_says_what_the_colours_of_whiskers_mean():
+    colours = looks(["K = 10", "K = 40"])
+    marks = tuple(
+        Whisker("clip", i, 1.0, 0.0, 2.0, look) for i, look in enumerate(colours.values())
+    )
+    (legend,) = drawn(Picture("s", (Panel("", Axis(), Axis(), marks),), colours=colours)).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["K = 10", "K = 40"]
+    shades = [line.get_color() for line in legend.get_lines()]
+    assert shades == [look.light for look in colours.values()]
+
+
 def test_every_mark_is_drawn():
     rows = Axis(ticks=((0.0, "first"), (1.0, "second")), down=True)
     across = [Whisker("a", 0, 2.0, 1.0, 4.0), Whisker("b", 1, 3.0, None, None)]

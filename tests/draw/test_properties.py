@@ -36,7 +36,9 @@ def test_a_panel_has_those_that_keep_a_property_above_the_others():
         scores, {"soft": {"a": True, "b": False, "c": False}, "all": dict.fromkeys(scores, True)}
     )
     points = {name: (f"label {name}", score, PLAIN) for name, score in scores.items()}
-    soft, every = divided(found, points, "score")
+    picture = divided("scores", found, points, "score")
+    assert list(picture.colours) == ["label a", "label b", "label c"]
+    soft, every = picture.panels
     assert [tick for _, tick in soft.y.ticks] == ["yes (1)", "no (2)"]
     assert [(mark.label, round(mark.at), mark.estimate) for mark in soft.marks] == [
         ("label a", 0, 3.0), ("label c", 1, 1.0), ("label b", 1, 2.0)

@@ -1,14 +1,15 @@
 """The league's page: from the standings alone, to the same bytes, with newcomers in their place."""
 
 import dataclasses
+import json
 
 import pytest
 
 from klip.errors import KlipError
-from klip.pages.league import render, says, shown, write
+from klip.pages.league import render, says, shown, write, write_figures
 from klip.pages.words import fixed
 from klip.studies.league import course
-from klip.studies.standings import name_of, read_standings, table
+from klip.studies.standings import WHICH, name_of, read_standings, table
 from tests.studies import leagues
 
 pytest_plugins = ["tests.pages.browser"]
@@ -97,6 +98,22 @@ def test_a_smoke_test_says_that_it_is_one(tmp_path):
     page = render(read_standings(tmp_path))
     assert "A smoke test: one cell" in page
     assert 'id="stress"' not in page
+
+
+def test_pictures_and_tables_are_written_to_the_same_bytes_from_any_order(standings, tmp_path):
+    turned = dataclasses.replace(standings, entries=standings.entries[::-1])
+    first, again = (write_figures(s, tmp_path / str(i)) for i, s in enumerate([standings, turned]))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    stems = ("ranks", "knobs", "stress", "properties", "league")
+    assert {f"{stem}.{kind}" for stem in stems for kind in ("pdf", "svg", "png")} < {
+        path.name for path in first
+    }
+    lines = json.loads((tmp_path / "0" / "league.json").read_text())
+    assert [line["iqm"] for line in lines] == [
+        row.iqm.estimate for which in WHICH for row in table(standings, which)
+    ]
+    csv = (tmp_path / "0" / "league.csv").read_text()
+    assert csv.count("\n") == 1 + 2 * len(standings.entrants)
 
 
 def test_a_page_ends_in_html(standings, tmp_path):
