@@ -7,6 +7,7 @@ The league takes longer than one sitting, and a pack has no checkpoints: what is
 the machine goes is lost. So its runs are trained cell by cell. Train PPO-Clip and its per-sample
 form in the same part: they tie byte for byte only where one kind of processor trained both.
 When a stage is whole, `klip run league --have results/league` freezes, and says what comes next.
+Once a task has been tested whole, the standings that come with Klip are made of the pack anew.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from klip.engine.advance import Keeping
 from klip.engine.finish import survey
 from klip.engine.having import having
 from klip.engine.plan import Plan
+from klip.errors import KlipError
+from klip.runs.files import write_whole
 from klip.shapes.names import family
 from klip.studies.packing import is_packed
+from klip.studies.standings import as_text, shipped_standings
+from klip.studies.tallying import standings_in
 
 PACK = Path(__file__).parents[1] / "results" / "league"
 
@@ -57,7 +62,19 @@ def main() -> int:
     code = follow_plan(chosen, keeping, dry_run=given.dry_run)
     if not given.dry_run:
         klip.pack([given.out, *packs], PACK, ended=True)
+        ship()
     return code
+
+
+def ship() -> None:
+    """Make the standings that come with Klip of the pack, if a task has been tested whole."""
+    try:
+        standings = standings_in(PACK)
+    except KlipError as error:
+        print(error)
+    else:
+        write_whole(shipped_standings(), as_text(standings).encode())
+        print(f"{shipped_standings()} has {', '.join(standings.rules.tasks)}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ NEEDS_MORE = {
     "tune": 'pip install "klip-rl[tune]"',
     "video": 'pip install "klip-rl[video]"',
     "doctor": "pip install 'klip-rl[verl]'",
-    "league": "this version of Klip comes without standings",
 }
 """Commands that need what the core has not, and what their one line says."""
 

@@ -88,7 +88,7 @@ def play_league(
         play(course("league-quick", "A smoke test of the league: it ranks nobody.", rules))
         standings = read_standings(keeping.out)
     else:
-        standings = standings_in(_place(runs))
+        standings = standings_in(shipped_standings() if runs is None else Path(runs))
     if shape is None:
         return standings
     rules = standings.rules.with_newcomer(shape, knob)
@@ -102,14 +102,3 @@ def quick_rules() -> Rules:
     stages = read_plan("league").course
     assert isinstance(stages, Course)
     return stages.rules.quick()
-
-
-def _place(runs: str | Path | None) -> Path:
-    if runs is not None:
-        return Path(runs)
-    if not shipped_standings().is_file():
-        raise KlipError(
-            "this version of Klip comes without standings: `klip run league` makes some, and "
-            "--runs names their folder; or try --quick"
-        )
-    return shipped_standings()

@@ -270,7 +270,7 @@ def read_standings(path: Path) -> Standings:
 
 def shipped_standings() -> Path:
     """The standings that come with Klip."""
-    return Path(str(files("klip.studies") / FILE))
+    return Path(str(files("klip.studies") / "data" / FILE))
 
 
 def name_of(rules: Rules) -> str:
