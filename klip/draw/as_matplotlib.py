@@ -153,7 +153,7 @@ def _scale(lines: list[str]) -> float:
 
 
 def _legend(fig: Figure, colours: Mapping[str, Look]) -> None:
-    """Draw a legend below all panels: what colours mean, and each label as its first panel has it."""
+    """Draw a legend below all panels: what colours mean, and each label as it first looks."""
     handles: dict[str, Any] = {
         _plain(label): Line2D([], [], color=look.light, marker="o", ms=4.5)
         for label, look in colours.items()
