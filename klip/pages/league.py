@@ -67,7 +67,8 @@ def write_figures(standings: Standings, folder: Path) -> list[Path]:
 
 def pictures(standings: Standings, tables: draw.Tables) -> list[Picture]:
     """All pictures of the page, in its order."""
-    tuned = tables["tuned"]
+    # a control that has PPO-Clip's runs would count them twice
+    tuned = [row for row in tables["tuned"] if row.better is None or not row.same]
     had = {row.entrant: has(row.spelling, standings.portraits.get(row.spelling)) for row in tuned}
     found = predictions(
         {row.entrant: row.iqm.estimate for row in tuned},

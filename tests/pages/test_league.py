@@ -6,7 +6,7 @@ import json
 import pytest
 
 from klip.errors import KlipError
-from klip.pages.league import render, says, shown, write, write_figures
+from klip.pages.league import pictures, render, says, shown, write, write_figures
 from klip.pages.words import fixed
 from klip.studies.league import course
 from klip.studies.standings import WHICH, name_of, read_standings, table
@@ -59,6 +59,12 @@ def test_who_is_told_apart_under_a_stress_is_said_of_that_stress(standings):
     assert "spo × 2" in line
     page = render(standings)
     assert page.index('id="stress"') < page.index("<b>K = 1.</b>") < page.index("<b>K = 2.</b>")
+
+
+def test_a_control_does_not_count_twice_where_properties_are_weighed(standings):
+    tables = {which: table(standings, which) for which in WHICH}
+    picture = next(p for p in pictures(standings, tables) if p.stem == "properties")
+    assert {mark.label for panel in picture.panels for mark in panel.marks} == {"clip", "is", "spo"}
 
 
 def test_every_shape_has_its_score_in_every_cell(standings):
