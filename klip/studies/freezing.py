@@ -22,7 +22,7 @@ from klip.runs.files import of_json
 from klip.studies.answering import Ending, outcome
 from klip.studies.gathering import run_of
 from klip.studies.league import Rules, Trial, rules_from
-from klip.studies.sealed import Sealed, content, damaged, name_for
+from klip.studies.sealed import Sealed, content, damaged, is_reckonable, name_for
 
 FILE: Final = "frozen.json"
 FORMAT: Final = "klip league frozen 1"
@@ -110,20 +110,9 @@ def choice_of(fields: Mapping[str, Any]) -> Choice:
     choice = Choice(**fields)
     scores = [choice.scores, *choice.cells.values()]
     numbers = [choice.factor, *(number for each in scores for number in each.values())]
-    if not isinstance(choice.spelling, str) or not all(map(is_number, numbers)):
+    if not isinstance(choice.spelling, str) or not all(map(is_reckonable, numbers)):
         raise ValueError(f"{str(fields)[:80]} is no choice of a radius")
     return choice
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value of a file is a number that can be reckoned with.
-
-    >>> is_number(0.5), is_number(True), is_number("1"), is_number(10**400)
-    (True, False, False, False)
-    """
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) > 1e300
-    )
 
 
 def factors_to_test(frozen: Frozen) -> dict[str, tuple[float, ...]]:

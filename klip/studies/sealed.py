@@ -18,6 +18,7 @@ from klip.engine.advance import Keeping
 from klip.engine.job import Job
 from klip.errors import KlipError
 from klip.runs.files import LARGEST_TEXT, of_json, own_folder, read_file, write_whole
+from klip.shapes.value import is_number
 
 
 @dataclass(frozen=True)
@@ -144,3 +145,12 @@ def content(path: Path) -> bytes:
         return read_file(path, LARGEST_TEXT)
     except OSError as error:
         raise KlipError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def is_reckonable(value: Any) -> bool:
+    """Whether a value of a file is a number that means can be taken of.
+
+    >>> is_reckonable(0.5), is_reckonable(True), is_reckonable("1"), is_reckonable(10**400)
+    (True, False, False, False)
+    """
+    return is_number(value) and not abs(value) > 1e300

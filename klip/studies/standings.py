@@ -28,18 +28,11 @@ from klip.runs.portraits import Portrait, of_fields, to_fields
 from klip.shapes.names import brief
 from klip.studies.bootstrap import Floats, draws, interquartile_mean, replicate
 from klip.studies.comparing import corrected
-from klip.studies.freezing import (
-    Choice,
-    Frozen,
-    Scales,
-    choice_of,
-    is_number,
-    normalised,
-    scale,
-)
+from klip.studies.freezing import Choice, Frozen, Scales, choice_of, normalised, scale
 from klip.studies.league import Rules, StageName, rules_from
 from klip.studies.packing import is_packed
 from klip.studies.scores import Estimate, Scores, stack
+from klip.studies.sealed import is_reckonable
 from klip.studies.statistics import iqm, probability_of_improvement
 
 FILE: Final = "standings.json"
@@ -238,7 +231,7 @@ def _game(line: Any) -> Game:
     game = Game(*line)
     words = (game.entrant, game.task, game.stress, game.stage, game.curve)
     numbers = [game.factor, game.seed, *(number for number in game[6:11] if number is not None)]
-    if not all(isinstance(word, str) for word in words) or not all(map(is_number, numbers)):
+    if not all(isinstance(word, str) for word in words) or not all(map(is_reckonable, numbers)):
         raise ValueError(f"{str(line)[:80]} is no run of a league")
     return game
 

@@ -34,10 +34,9 @@ from klip.engine.plan import Plan, check_keys, names_in, seeds_in
 from klip.errors import KlipError
 from klip.ppo.config import OWN, Config, config
 from klip.shapes import parse
-from klip.shapes.value import is_number
 from klip.studies.answering import outcome
 from klip.studies.gathering import run_of
-from klip.studies.sealed import Sealed, name_for
+from klip.studies.sealed import Sealed, is_reckonable, name_for
 
 FORMAT: Final = "klip tuned 1"
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -112,7 +111,7 @@ def read_scores(rules: Selection, found: Mapping[str, Any]) -> Scores:
         numbers = [x for rows in scores.values() for of in rows.values() for x in of.values()]
     except (TypeError, AttributeError):
         raise ValueError("its scores are no tables of numbers") from None
-    if there != dict.fromkeys(rules.tasks, wanted) or not all(map(is_number, numbers)):
+    if there != dict.fromkeys(rules.tasks, wanted) or not all(map(is_reckonable, numbers)):
         raise ValueError("its scores are not those of the plan's settings")
     return scores
 
