@@ -23,8 +23,11 @@ LANES, STEPS, TURNS = 8, 10, 25
 
 @functools.cache
 def pace() -> float:
-    """How many times as long as on that machine a simulation takes here: above 1 is slower."""
-    return microseconds() / REFERENCE
+    """How many times as long as on that machine a run takes here: 1, or more on a slower one.
+
+    Where only the simulation is faster, learning need not be, and no shorter time is promised.
+    """
+    return max(microseconds() / REFERENCE, 1.0)
 
 
 def microseconds() -> float:

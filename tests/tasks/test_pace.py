@@ -33,3 +33,11 @@ def test_the_pace_is_measured_once(monkeypatch):
     monkeypatch.setattr(module, "microseconds", lambda: REFERENCE)
     assert pace() == 2
     pace.cache_clear()
+
+
+def test_a_faster_simulation_promises_no_shorter_time(monkeypatch):
+    """On one machine it took three quarters of the time, and training as long as before."""
+    pace.cache_clear()
+    monkeypatch.setattr(module, "microseconds", lambda: 0.75 * REFERENCE)
+    assert pace() == 1
+    pace.cache_clear()
