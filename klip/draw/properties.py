@@ -115,7 +115,8 @@ def divided(
         ticks = ((0.0, f"yes ({len(each.have)})"), (1.0, f"no ({len(each.lack)})"))
         note = "All alike: it cannot tell."
         if each.difference is not None and each.p_holm is not None:
-            note = f"{each.difference:+.2f} for those that have it; p {each.p_holm:.2g}, corrected."
+            more = f"{each.difference:+.2f}".replace("-", "−")
+            note = f"{more} for those that have it; p {each.p_holm:.2g}, corrected."
         panels.append(Panel(each.name, Axis(axis), Axis(ticks=ticks, down=True), tuple(marks),
                             note=note))  # fmt: skip
     colours = {label: look for label, _, look in points.values()}

@@ -119,9 +119,9 @@ def says(rows: Sequence[Standing]) -> list[str]:
     """Who stands above or below PPO-Clip, and how sure that is, in sentences."""
     label, lines = draw.names(rows), shown(rows)
     first = [label[row.entrant] for row in rows if row.ranks[0] == 1]
-    lines.append(f"The first place may be that of {', '.join(first)}.")
+    lines.append(f"The first place may be that of {_listed(first)}.")
     if same := [label[row.entrant] for row in rows if row.same and row.better is not None]:
-        lines.append(f"The same runs as PPO-Clip’s: {', '.join(same)}.")
+        lines.append(f"The same runs as PPO-Clip’s: {_listed(same)}.")
     for row in rows:
         if row.newcomer:
             lines.append(f"{row.label} ranks between {row.ranks[0]} and {row.ranks[1]}.")
@@ -137,15 +137,20 @@ def shown(rows: Sequence[Standing], stress: str | None = None) -> list[str]:
     above, below, left = (by_reading[reading] for reading in ("better", "worse", "open"))
     lines = []
     if above:
-        lines.append(f"Shown to be better than PPO-Clip: {', '.join(above)}.")
+        lines.append(f"Shown to be better than PPO-Clip: {_listed(above)}.")
     if below:
-        lines.append(f"Shown to be worse than PPO-Clip: {', '.join(below)}.")
+        lines.append(f"Shown to be worse than PPO-Clip: {_listed(below)}.")
     if left and not lines:
         lines.append("No shape is shown to be better or worse than PPO-Clip.")
     elif left:
         others = len(above) + len(below) + len(left)
         lines.append(f"{len(left)} of {others} are not told apart from it.")
     return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence, each of them in one line."""
+    return ", ".join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
 
 
 def shade(score: float) -> str:

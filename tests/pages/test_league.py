@@ -14,6 +14,9 @@ from tests.studies import leagues
 
 pytest_plugins = ["tests.pages.browser"]
 
+SPO = "spo × 2".replace(" ", "\N{NO-BREAK SPACE}")
+"""As sentences have it: a name stays in its line."""
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
@@ -42,8 +45,8 @@ def test_the_page_is_rebuilt_to_the_same_bytes_from_any_order(standings, tmp_pat
 
 def test_what_is_said_follows_from_the_table(standings):
     lines = says(table(standings, "tuned"))
-    assert "Shown to be better than PPO-Clip: spo × 2." in lines
-    assert "The first place may be that of spo × 2." in lines
+    assert f"Shown to be better than PPO-Clip: {SPO}." in lines
+    assert f"The first place may be that of {SPO}." in lines
     assert "The same runs as PPO-Clip’s: per-sample." in lines
 
 
@@ -54,9 +57,9 @@ def test_who_is_told_apart_under_a_stress_is_said_of_that_stress(standings):
         for e in standings.entries
     ]
     rows = table(dataclasses.replace(standings, entries=tuple(cut)), "tuned")
-    assert "Shown to be better than PPO-Clip: spo × 2." in shown(rows, "K = 1")
+    assert f"Shown to be better than PPO-Clip: {SPO}." in shown(rows, "K = 1")
     (line,) = [line for line in shown(rows, "K = 2") if "worse" in line]
-    assert "spo × 2" in line
+    assert SPO in line
     page = render(standings)
     assert page.index('id="stress"') < page.index("<b>K = 1.</b>") < page.index("<b>K = 2.</b>")
 
