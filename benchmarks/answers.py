@@ -10,7 +10,7 @@ given again, and given a third time: no run may be trained twice, and the answer
 newcomer: the shape on docs/league.md is tuned and tested; the time that `klip league` announces
 stands beside the time that it took. Options that are not known here go to `klip compare`. Writes
 benchmarks/results/answers.json, the part of each question. On two cores: half a minute, 15 minutes
-or as long as an answer takes, and about 35 minutes.
+or as long as an answer takes, and 17 to 35 minutes.
 """
 
 from __future__ import annotations
