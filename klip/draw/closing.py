@@ -37,11 +37,11 @@ def _panel(pair: Pair, what: str) -> Panel:
         for ends in ([look.low for look in seen], [look.high for look in seen])
     )
     about = tuple(of_seeds(look.seeds) for look in seen)
-    look = looks([reference, shape])[shape]
+    look = looks([reference, shape])
     marks: tuple[Mark, ...] = (
         Guide(0.0, "no difference"),
-        Guide(seen[-1].margin, "margin"),
-        Guide(-seen[-1].margin, ""),
-        Line(title, look, seeds, middle, low, high, about=about),
+        Guide(seen[-1].margin, "margin", look=look[reference]),
+        Guide(-seen[-1].margin, "", look=look[reference]),
+        Line(title, look[shape], seeds, middle, low, high, about=about),
     )
     return Panel(title, x, y, marks, pair.answer)
