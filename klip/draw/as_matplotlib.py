@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from klip.draw.palette import Dash, Look
-from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Mark, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Dots, Fan, Guide, Line, Mark, Panel, Picture, Whisker, minus
 from klip.draw.style import figure, save, styled
 
 FORMATS: Final = ("pdf", "svg", "png")
@@ -68,8 +68,8 @@ def compact(value: float) -> str:
     """
     for size, sign in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= max(size, 1e4):
-            return f"{value / size:g}{sign}".replace("-", "−")
-    return f"{round(value, 12):g}".replace("-", "−")
+            return minus(f"{value / size:g}{sign}")
+    return minus(f"{round(value, 12):g}")
 
 
 def _draw(ax: Axes, panel: Panel) -> None:

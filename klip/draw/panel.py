@@ -157,3 +157,8 @@ class Picture:
     def key(self, place: int) -> str:
         """The name of a panel's chart on a page."""
         return f"{self.stem}-{place}"
+
+
+def minus(text: str) -> str:
+    """A number as pictures and pages write it: a minus sign instead of the hyphen."""
+    return text.replace("-", "−")

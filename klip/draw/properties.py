@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from klip.draw.palette import Look
-from klip.draw.panel import Axis, Mark, Panel, Picture, Whisker
+from klip.draw.panel import Axis, Mark, Panel, Picture, Whisker, minus
 from klip.errors import KlipError
 from klip.shapes.names import shape_of
 from klip.studies.predicting import Prediction
@@ -115,7 +115,7 @@ def divided(
         ticks = ((0.0, f"yes ({len(each.have)})"), (1.0, f"no ({len(each.lack)})"))
         note = "All alike: it cannot tell."
         if each.difference is not None and each.p_holm is not None:
-            more = f"{each.difference:+.2f}".replace("-", "−")
+            more = minus(f"{each.difference:+.2f}")
             note = f"{more} for those that have it; p {each.p_holm:.2g}, corrected."
         panels.append(Panel(each.name, Axis(axis), Axis(ticks=ticks, down=True), tuple(marks),
                             note=note))  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from klip.draw.panel import minus
 from klip.studies.comparing import CLAIM
 from klip.studies.scores import Estimate
 from klip.studies.study import plain
@@ -22,7 +23,7 @@ def number(value: float | None, *beside: float | None) -> str:
         return UNKNOWN
     size = max(abs(x) for x in (value, *beside) if x is not None)
     digits = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return _minus(f"{round(value, digits) + 0.0:.{digits}f}")
+    return minus(f"{round(value, digits) + 0.0:.{digits}f}")
 
 
 def fixed(value: float | None) -> str:
@@ -31,7 +32,7 @@ def fixed(value: float | None) -> str:
     >>> fixed(0.984), fixed(-0.2), fixed(-0.001), fixed(None)
     ('0.98', '−0.20', '0.00', '–')
     """
-    return UNKNOWN if value is None else _minus(f"{round(value, 2) + 0.0:.2f}")
+    return UNKNOWN if value is None else minus(f"{round(value, 2) + 0.0:.2f}")
 
 
 def signed(value: float | None, *beside: float | None) -> str:
@@ -81,14 +82,14 @@ def points(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     text = f"{100 * value:.1f}"
-    return "0.0" if text in ("0.0", "-0.0") else _minus(text) if value < 0 else f"+{text}"
+    return "0.0" if text in ("0.0", "-0.0") else minus(text) if value < 0 else f"+{text}"
 
 
 def span(e: Estimate | None) -> str:
     """The interval of a share, in percent."""
     if e is None or e.low is None or e.high is None:
         return ""
-    return _minus(f"[{100 * e.low:.1f}, {100 * e.high:.1f}]")
+    return minus(f"[{100 * e.low:.1f}, {100 * e.high:.1f}]")
 
 
 def ends(e: Estimate | None) -> str:
@@ -139,10 +140,6 @@ FILTERS: Final[tuple[Callable[..., Any], ...]] = (
 def _bounded(e: Estimate) -> bool:
     """Whether there is an interval: a single pair has none, nor do pairs that do not differ."""
     return e.low is not None and e.low != e.high
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
 
 
 # -- intervals in the cells of a table ------------------------------------------------------------

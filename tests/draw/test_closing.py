@@ -22,10 +22,10 @@ def test_every_pair_has_a_panel_whose_interval_closes(tmp_path):
     assert np.isnan(line.low[0])  # six seeds bound nothing for two pairs
     width = (line.high - line.low)[1:]
     assert (np.diff(width) < 0).all()
-    none, above, below = [m for m in picture.panels[0].marks if isinstance(m, Guide)]
-    assert none.at == 0
+    zero, above, below = [m for m in picture.panels[0].marks if isinstance(m, Guide)]
+    assert zero.at == 0
     assert above.at == -below.at > 0
-    assert none.look != above.look == below.look  # the legend must tell them apart
+    assert zero.look != above.look == below.look  # the legend must tell them apart
     assert len(dict(charts(picture))) == 2
     assert len(drawn(picture).axes) == 2
 
